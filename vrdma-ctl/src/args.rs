@@ -93,10 +93,13 @@ pub enum Generated {
         /// The shell
         shell: Shell,
     },
-    /// A man page
+    /// A man page, or all of them
     Man {
         /// The command that it is about [default: the program as a whole]
         command: Option<String>,
+        /// Write all man pages as files into this directory
+        #[arg(long, value_name = "DIRECTORY", conflicts_with = "command")]
+        all: Option<PathBuf>,
     },
 }
 

@@ -5,7 +5,9 @@ use anyhow::{Context, Result};
 use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man;
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 
 /// Prints completions for a shell.
 ///
@@ -26,6 +28,21 @@ pub fn man(command: Option<&str>) -> Result<()> {
     Ok(io::stdout().write_all(&page)?)
 }
 
+/// Writes the man pages of the program and of each command into a directory.
+///
+/// # Errors
+/// The directory cannot be written to.
+pub fn all_pages(directory: &Path) -> Result<()> {
+    let write = |name: String, command: Option<&str>| {
+        let file = directory.join(name + ".8");
+        fs::write(&file, page(command)?).with_context(|| format!("cannot write {}", file.display()))
+    };
+    write("vrdma-ctl".to_owned(), None)?;
+    let program = Args::command();
+    let shown = program.get_subcommands().filter(|command| !command.is_hide_set());
+    shown.map(clap::Command::get_name).try_for_each(|name| write(format!("vrdma-ctl-{name}"), Some(name)))
+}
+
 fn page(command: Option<&str>) -> Result<Vec<u8>> {
     let mut program = Args::command();
     program.build();
@@ -40,7 +57,7 @@ fn page(command: Option<&str>) -> Result<Vec<u8>> {
         }
     };
     let mut page = Vec::new();
-    Man::new(about).title(title).render(&mut page)?;
+    Man::new(about).title(title).section("8").render(&mut page)?;
     Ok(page)
 }
 
@@ -62,6 +79,17 @@ mod tests {
             assert!(text(Some(name)).contains(&command.get_about().unwrap().to_string()), "{name}");
         }
         assert!(page(Some("lst")).unwrap_err().to_string().contains("there are list, show"));
+    }
+
+    #[test]
+    fn all_man_pages_are_files_of_section_8() {
+        let directory = tempfile::tempdir().unwrap();
+        all_pages(directory.path()).unwrap();
+        for name in ["vrdma-ctl", "vrdma-ctl-list", "vrdma-ctl-drain"] {
+            let page = fs::read_to_string(directory.path().join(format!("{name}.8"))).unwrap();
+            assert!(page.contains(&format!(".TH {name} 8")), "{page}");
+        }
+        assert!(all_pages(Path::new("/nonexistent")).unwrap_err().to_string().contains("vrdma-ctl.8"));
     }
 
     #[test]

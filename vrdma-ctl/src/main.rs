@@ -86,7 +86,12 @@ fn run(args: &Args) -> anyhow::Result<()> {
         Command::SaveConfig { file } => save::save(&connection, file.as_deref()),
         Command::Version => list::version(&connection, args.json),
         Command::Generate { what: Generated::Completions { shell } } => generate::completions(*shell),
-        Command::Generate { what: Generated::Man { command } } => generate::man(command.as_deref()),
+        Command::Generate { what: Generated::Man { all: Some(directory), .. } } => {
+            generate::all_pages(directory)
+        }
+        Command::Generate { what: Generated::Man { command, all: None } } => {
+            generate::man(command.as_deref())
+        }
     }
 }
 

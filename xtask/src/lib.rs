@@ -8,5 +8,7 @@ pub mod bare;
 pub mod bench;
 pub mod evidence;
 pub mod flaky;
+pub mod package;
 pub mod repeat;
 pub mod suite;
+pub mod ten_minutes;

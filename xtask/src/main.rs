@@ -17,7 +17,7 @@ use vrdma_lab::vm::{Exit, Job, Pair, PairConfig, Tcp, Topology, Uplink, use_work
 use vrdma_lab::{artefacts, image, paths, proc, shell, ui, wheels};
 use vrdma_vm_tests::{family, of_kernel_faults};
 use xtask::suite::{self, Selection};
-use xtask::{bare, bench, repeat};
+use xtask::{bare, bench, package, repeat, ten_minutes};
 
 /// Builds, demonstrates and tests vrdma.
 #[derive(Parser)]
@@ -125,6 +125,21 @@ enum Sub {
         /// compute its CRC.
         #[arg(long)]
         iwarp: bool,
+    },
+    /// Make Debian packages of the daemon, the guest's driver and its provider, and check them.
+    Package(package::PackagePlan),
+    /// Run the commands of docs/ten-minutes.md, and no others, on a clean host with two clean
+    /// guests.
+    ///
+    /// The host is a Debian 12 root in namespaces of its own, with systemd. The guests are VMs with
+    /// Debian 13, in which DKMS builds the driver. In emulated guests that takes half an hour.
+    TenMinutes(ten_minutes::TenMinutesPlan),
+    /// Run the daemon's packaged unit on a host with systemd: users, directories, notifications,
+    /// watchdog, reload, sockets and the journal.
+    Unit {
+        /// Use the packages in target/vm/packages as they are, instead of building them.
+        #[arg(long)]
+        built: bool,
     },
     /// Build the roots, the VMs' image, the kernel module and the provider. All are cached by
     /// content.
@@ -337,6 +352,9 @@ fn run(arguments: Arguments) -> Result<()> {
         Sub::Bench { which: BenchOf::Report { out, options } } => bench::report(out.as_deref(), &options),
         Sub::Vm(arguments) => vm(arguments),
         Sub::CheckCapture { file, iwarp } => capture::check_alone(&file, iwarp),
+        Sub::Package(plan) => package::run(&plan),
+        Sub::TenMinutes(plan) => ten_minutes::run(&plan),
+        Sub::Unit { built } => ten_minutes::unit(built),
         Sub::Image { kernel } => {
             let image = kernel.image(image::ensure()?)?;
             let share = paths::vm().join("share");

@@ -24,6 +24,11 @@ const KERNEL_PACKAGES: &str = include_str!("../image/kernel.packages");
 const HOST_PACKAGES: &str = include_str!("../image/host.packages");
 const OTHER_KERNEL_PACKAGES: &str = include_str!("../image/other-kernel.packages");
 const BUILD_PACKAGES: &str = include_str!("../image/build.packages");
+const CLEAN: &str = include_str!("../image/clean.sh");
+const CLEAN_HOST: &str = include_str!("../image/clean-host.sh");
+const CLEAN_HOST_PACKAGES: &str = include_str!("../image/clean-host.packages");
+const CLEAN_GUEST: &str = include_str!("../image/clean-guest.sh");
+const CLEAN_GUEST_PACKAGES: &str = include_str!("../image/clean-guest.packages");
 const CHECKPATCH: &str = include_str!("../image/checkpatch.sh");
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 
@@ -92,11 +97,43 @@ pub fn other_kernel(name: &str, suites: &[&str]) -> Result<()> {
 }
 
 /// Makes sure that the root exists in which packages for a release are built. Returns its path.
+///
+/// Not every mirror has the sources of each release's rdma-core. Without them the root has no
+/// private headers of it, and no provider can be built.
 pub fn packaging(suite: &str) -> Result<PathBuf> {
     let root = paths::vm().join(format!("package-root-{suite}"));
     let packages: Vec<&str> = lines(BUILD_PACKAGES).collect();
-    let finish = format!("mkdir -p /usr/src/dl /usr/src/rdma-core\ncd /usr/src/dl\n{RDMA_CORE_HEADERS}");
+    let finish = format!(
+        "mkdir -p /usr/src/dl /usr/src/rdma-core
+        cd /usr/src/dl
+        if apt-get source --download-only rdma-core || ls rdma-core_*.orig.tar.*; then
+            {RDMA_CORE_HEADERS}
+        else
+            rm -rf /usr/src/dl /usr/src/rdma-core /var/lib/apt/lists
+        fi"
+    );
     build(&root, &format!("the root for packages of {suite}"), &packages, &[suite], &finish)?;
+    Ok(root)
+}
+
+/// Makes sure that the root of a Debian 12 host exists on which nothing of ours is installed.
+/// Returns its path.
+///
+/// Its apt uses this proxy (host and port).
+pub fn clean_host(proxy: &str) -> Result<PathBuf> {
+    clean("clean-host", "bookworm", CLEAN_HOST_PACKAGES, CLEAN_HOST, proxy)
+}
+
+/// Returns the root of a Debian 13 guest, as [`clean_host`] does for a host.
+pub fn clean_guest(proxy: &str) -> Result<PathBuf> {
+    clean("clean-guest", SUITE, CLEAN_GUEST_PACKAGES, CLEAN_GUEST, proxy)
+}
+
+fn clean(name: &str, suite: &str, packages: &str, furnish: &str, proxy: &str) -> Result<PathBuf> {
+    let root = paths::vm().join(name);
+    let packages: Vec<&str> = lines(packages).collect();
+    let finish = format!("set -- {proxy}\n{CLEAN}\n{furnish}");
+    build(&root, &format!("the root {name}"), &packages, &[suite], &finish)?;
     Ok(root)
 }
 

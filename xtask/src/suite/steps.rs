@@ -14,6 +14,8 @@ use super::counts::Counts;
 use super::runners::{ONE_THREAD, Tests, cargo_with, fresh_seed, libtest, logged, tests};
 use super::verdict::Verdict;
 use super::{checkpatch, comments, cycles, floors, fuzz, names, sizes, tools, waits};
+use crate::package::{self, PackagePlan};
+use crate::ten_minutes::{self, TenMinutesPlan};
 
 /// A step: a check that passes or fails as a whole, or tests that are counted.
 pub struct Step {
@@ -78,6 +80,10 @@ pub const STEPS: &[Step] = &[
     .long()
     .in_guest_root(),
     Step::new("checkpatch", |_| as_root(checkpatch::check)).long(),
+    Step::new("packages", |_| as_root(packages)).long(),
+    // Both use the packages of the step before.
+    Step::new("unit", |_| as_root(|| ten_minutes::unit(false))).long(),
+    Step::new("ten-minutes", |_| as_root(|| ten_minutes::run(&TenMinutesPlan::default()))).long(),
     Step::new("check-capture", |name| as_root(|| ui::unless_quick(name, None, capture::self_test)))
         .in_guest_root(),
     Step::new("tests", |name| tests(name, Tests::default())),
@@ -187,6 +193,11 @@ fn advisories(name: &str) -> Verdict {
         return Verdict::Skipped("the advisory database cannot be reached".into());
     }
     result.into()
+}
+
+/// The packages for all releases of Debian: they are built, checked, installed and removed.
+fn packages() -> Result<()> {
+    package::run(&PackagePlan { quick: true, install: true, ..PackagePlan::default() })
 }
 
 /// Builds the module; warnings of compiler, sparse or modpost are failures.

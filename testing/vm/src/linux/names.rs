@@ -63,3 +63,24 @@ pub fn expect_place_in_sysfs(pair: &Pair, vm: &Vm) -> Result<()> {
     paths::write(&pair.share().join("sysfs.sh"), paths::read(&script)?)?;
     vm.check("sh /share/sysfs.sh", pair.patience(6)).map(|_| ())
 }
+
+/// Checks that the packaged udev rule names the device's protocol, by which rdma-core's rules load
+/// rdma_ucm and other modules.
+///
+/// rdma-core itself does not know the driver of the device's parent, which is virtio-pci.
+#[vm_test("vm-linux-udev", lab = Usual, args("ROCE", "roce"))]
+#[vm_test("vm-linux-udev-iwarp", lab = IwarpOwnTcp, args("IWARP", "iwarp"))]
+fn described_for_udev(pair: &mut Pair, protocol: &str, modules: &str) -> Result<()> {
+    let name = "75-vrdma-description.rules";
+    let rules = paths::workspace().join("packaging").join(name);
+    paths::write(&pair.share().join(name), paths::read(&rules)?)?;
+    let asked = "udevadm test --action=add $(readlink -f /sys/class/infiniband/vrdma0) 2>&1";
+    let without = pair.b.check(&format!("rm -f /run/udev/rules.d/*vrdma*; {asked}"), pair.patience(6))?;
+    ensure!(!without.contains(&format!("ID_RDMA_{protocol}=1")), "udev knows it without our rule: {without}");
+    let with = format!("mkdir -p /run/udev/rules.d && cp /share/{name} /run/udev/rules.d && {asked}");
+    let said = pair.b.check(&with, pair.patience(6))?;
+    for wanted in [format!("ID_RDMA_{protocol}=1"), format!("rdma-load-modules@{modules}.service")] {
+        ensure!(said.contains(&wanted), "udev does not say {wanted}: {said}");
+    }
+    pair.b.check(&format!("rm /run/udev/rules.d/{name}"), pair.patience(2)).map(|_| ())
+}
