@@ -59,6 +59,13 @@ impl<R: Region> Engine<R> {
             return Fate::Done;
         };
         device.counters.packets_in += u64::from(posted == PostedReceives::MayComeYet);
+        if self.core.schedule.rates.any()
+            && posted == PostedReceives::MayComeYet
+            && !self.came_by_port(now, place.device, &parsed.packet.body, parsed.payload.len())
+        {
+            return Fate::Done;
+        }
+        let device = self.core.devices.known_device(place.device);
         let (packet, data) = (&parsed.packet, (None, InterWorkerPayload::Bytes(parsed.payload)));
         if let Some(body) = roce::body_for(service, &packet.body) {
             return roce::receive(self.core.known(place, sink), now, packet, data, body, posted);

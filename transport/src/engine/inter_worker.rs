@@ -45,6 +45,12 @@ impl<R: Region> Engine<R> {
             return;
         };
         device.counters.packets_in += 1;
+        if self.core.schedule.rates.any()
+            && !self.came_by_port(now, index, &packet.body, near.payload.len() as usize)
+        {
+            return;
+        }
+        let device = self.core.devices.known_device(index);
         let data = (Some(near.part), near.payload);
         let Some(body) = roce::body_for(service, &packet.body) else {
             return match (service, &packet.body) {

@@ -14,7 +14,9 @@ mod check;
 mod file;
 mod guest;
 mod limits;
+mod own_limits;
 mod plain;
+mod qos;
 mod tcp;
 mod words;
 
@@ -22,6 +24,8 @@ pub use access::{Group, Mode, User};
 pub use args::{Args, Keys};
 pub use guest::{GuestConfig, Transport};
 pub use limits::GuestLimits;
+pub use own_limits::OwnLimits;
+pub use qos::{Qos, Weight};
 pub use tcp::Tcp;
 pub use words::HostAddress;
 #[cfg(test)]
@@ -176,6 +180,11 @@ impl Config {
     /// Returns the TCP that a guest's iWARP uses.
     pub fn tcp_of(&self, guest: &GuestConfig) -> Tcp {
         guest.tcp.or(self.tcp).unwrap_or_default()
+    }
+
+    /// Returns the limits of a guest: its own, and those of `[limits]` where it has none.
+    pub fn limits_of(&self, guest: &GuestConfig) -> GuestLimits {
+        guest.limits.over(&self.limits)
     }
 
     /// Returns the guests with defaults filled in and with their workers, one for each RDMA

@@ -1,0 +1,237 @@
+//! The rates of devices and of QPs, and what was held back for them.
+
+use crate::agenda::rate::{Meter, RateLimit};
+use crate::base::qp_ref::QpRef;
+use crate::base::time::{Instant, SLOW_CHECK};
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+/// How long answers of a device wait at most because of its rates.
+///
+/// Acknowledges that wait slow senders on other hosts. The wait is a quarter of the usual local ACK
+/// timeout (code 14), so nothing is sent again.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(16);
+
+/// The limits of a device, in both directions.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct RateLimits {
+    /// Of what its QPs send.
+    pub tx: RateLimit,
+    /// Of what its QPs receive.
+    pub rx: RateLimit,
+}
+
+/// What was held back because of a device's rates.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct RateCounters {
+    /// How often its QPs had to wait before they sent more requests, or more answers.
+    pub tx_held: u64,
+    /// How many nanoseconds they waited.
+    pub tx_held_ns: u64,
+    /// How often a message for it waited at its sender, or data in a stream, or its acknowledges.
+    pub rx_held: u64,
+    /// How many nanoseconds that took.
+    pub rx_held_ns: u64,
+    /// Packets and datagrams of unreliable services that were dropped.
+    pub rx_limited: u64,
+}
+
+/// A direction, as the device sees it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Flow {
+    /// What leaves the device.
+    Tx,
+    /// What comes to it.
+    Rx,
+}
+
+/// A device with rates.
+#[derive(Default)]
+struct Limited {
+    tx: Meter,
+    rx: Meter,
+    counters: RateCounters,
+    /// Until when the senders have been told to wait that wait already.
+    reserved: Instant,
+}
+
+impl Limited {
+    fn meter(&mut self, flow: Flow) -> &mut Meter {
+        match flow {
+            Flow::Tx => &mut self.tx,
+            Flow::Rx => &mut self.rx,
+        }
+    }
+}
+
+/// The rates of all devices and QPs.
+#[derive(Default)]
+pub(crate) struct Rates {
+    /// By the device's index. Devices without rates have nothing here.
+    devices: BTreeMap<u32, Limited>,
+    /// QPs with a rate of their own.
+    qps: BTreeMap<QpRef, Meter>,
+    /// Whether there is any rate.
+    any: bool,
+    /// The time of the current call, if there is any rate.
+    now: Instant,
+}
+
+impl Rates {
+    /// Whether any device or QP has a rate. If not, nothing below has an effect.
+    #[inline(always)]
+    pub(crate) fn any(&self) -> bool {
+        self.any
+    }
+
+    /// Records the time. It does not go back.
+    pub(crate) fn see(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
+    /// Returns the time of the current call.
+    pub(crate) fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Sets the rates of a device, or takes them away.
+    pub(crate) fn set_device(&mut self, device: u32, limits: &RateLimits) {
+        if limits.tx.is_none() && limits.rx.is_none() {
+            // Counters stay for the operator.
+            if let Some(limited) = self.devices.get_mut(&device) {
+                *limited = Limited { counters: limited.counters, ..Limited::default() };
+            }
+        } else {
+            let limited = self.devices.entry(device).or_default();
+            limited.tx.set(&limits.tx);
+            limited.rx.set(&limits.rx);
+        }
+        self.follow();
+    }
+
+    /// Sets the rate of a QP, or takes it away.
+    pub(crate) fn set_qp(&mut self, place: QpRef, limit: &RateLimit) {
+        match limit.is_none() {
+            true => drop(self.qps.remove(&place)),
+            false => self.qps.entry(place).or_default().set(limit),
+        }
+        self.follow();
+    }
+
+    /// Forgets the rates of QPs of a device. Its own rates stay.
+    pub(crate) fn forget_qps(&mut self, device: u32) {
+        self.qps.retain(|place, _| place.device != device);
+        self.follow();
+    }
+
+    /// Forgets a device.
+    pub(crate) fn forget(&mut self, device: u32) {
+        self.devices.remove(&device);
+        self.forget_qps(device);
+    }
+
+    fn follow(&mut self) {
+        let is_limited = |limited: &Limited| !(limited.tx.is_none() && limited.rx.is_none());
+        self.any = !self.qps.is_empty() || self.devices.values().any(is_limited);
+    }
+
+    /// Returns the counters of a device.
+    pub(crate) fn counters(&self, device: u32) -> RateCounters {
+        self.devices.get(&device).map(|limited| limited.counters).unwrap_or_default()
+    }
+
+    /// Whether a device has rates, or a QP of it one of its own.
+    pub(crate) fn is_limited(&self, place: QpRef) -> bool {
+        self.devices.contains_key(&place.device) || self.qps.contains_key(&place)
+    }
+
+    /// Returns until when nothing more may move; `None` if something may now.
+    pub(crate) fn wait(&self, device: u32, flow: Flow) -> Option<Instant> {
+        let limited = self.devices.get(&device)?;
+        let meter = if flow == Flow::Tx { &limited.tx } else { &limited.rx };
+        meter.wait(self.now)
+    }
+
+    /// Returns until when a QP has to wait because of its own rate.
+    pub(crate) fn wait_of_qp(&self, place: QpRef) -> Option<Instant> {
+        self.qps.get(&place)?.wait(self.now)
+    }
+
+    /// Returns how many bytes may move without a debt.
+    pub(crate) fn left(&self, device: u32, flow: Flow) -> u64 {
+        let Some(limited) = self.devices.get(&device) else { return u64::MAX };
+        let meter = if flow == Flow::Tx { &limited.tx } else { &limited.rx };
+        meter.bytes_left(self.now).unwrap_or(u64::MAX)
+    }
+
+    /// Returns how many messages a device may send without a debt.
+    pub(crate) fn messages_left(&self, device: u32) -> u64 {
+        self.devices.get(&device).and_then(|limited| limited.tx.messages_left(self.now)).unwrap_or(u64::MAX)
+    }
+
+    /// Returns how many bytes a QP may send without a debt.
+    pub(crate) fn left_of_qp(&self, place: QpRef) -> u64 {
+        self.qps.get(&place).and_then(|meter| meter.bytes_left(self.now)).unwrap_or(u64::MAX)
+    }
+
+    /// Counts what has moved, and returns until when nothing more may.
+    pub(crate) fn charge(&mut self, device: u32, flow: Flow, bytes: u64, messages: u64) -> Option<Instant> {
+        let now = self.now;
+        let meter = self.devices.get_mut(&device)?.meter(flow);
+        meter.charge(now, bytes, messages);
+        meter.wait(now)
+    }
+
+    /// Counts what a QP has sent.
+    pub(crate) fn charge_qp(&mut self, place: QpRef, bytes: u64, messages: u64) {
+        let now = self.now;
+        if let Some(meter) = self.qps.get_mut(&place) {
+            meter.charge(now, bytes, messages);
+        }
+    }
+
+    /// Returns when a sender may go on that waits for a device until `at`, at the earliest.
+    ///
+    /// Senders that wait get times one after the other, so that they do not all come at once.
+    /// `next` is what the sender has for the device.
+    pub(crate) fn reserve(&mut self, device: u32, flow: Flow, at: Instant, next: u64) -> Instant {
+        let now = self.now;
+        let Some(limited) = self.devices.get_mut(&device) else { return at };
+        // A sender with a late time looks again before that, because others may have gone.
+        let at = at.max(limited.reserved.min(now + SLOW_CHECK));
+        if at >= limited.reserved {
+            limited.reserved = at + limited.meter(flow).time_of(next, 1);
+        }
+        if flow == Flow::Rx {
+            limited.counters.rx_held += 1;
+            limited.counters.rx_held_ns += at.0.saturating_sub(now.0);
+        }
+        at
+    }
+
+    /// Counts a wait of a device, which lasted for `held`.
+    pub(crate) fn held(&mut self, device: u32, flow: Flow, held: Duration) {
+        let Some(limited) = self.devices.get_mut(&device) else { return };
+        let nanos = held.as_nanos() as u64;
+        let RateCounters { tx_held, tx_held_ns, rx_held, rx_held_ns, .. } = &mut limited.counters;
+        let (times, sum) = match flow {
+            Flow::Tx => (tx_held, tx_held_ns),
+            Flow::Rx => (rx_held, rx_held_ns),
+        };
+        (*times, *sum) = (*times + 1, *sum + nanos);
+    }
+
+    /// Takes a packet of an unreliable service for a device. Returns whether it may be delivered.
+    ///
+    /// If not, it is counted as dropped.
+    pub(crate) fn admit(&mut self, device: u32, bytes: u64) -> bool {
+        let now = self.now;
+        let Some(limited) = self.devices.get_mut(&device) else { return true };
+        if limited.rx.wait(now).is_some() {
+            limited.counters.rx_limited += 1;
+            return false;
+        }
+        limited.rx.charge(now, bytes, 1);
+        true
+    }
+}

@@ -1,0 +1,200 @@
+//! Devices and QPs that have no turn until some time.
+//!
+//! A hold takes the QPs of a device out of the round, in one direction. They stay in their queue,
+//! and others may come behind them. A QP that waits alone stands in the queue by time.
+
+use super::delays::Hold;
+use super::{Schedule, Turns};
+use crate::agenda::rates::{Flow, PATIENCE};
+use crate::base::qp_ref::QpRef;
+use crate::base::time::Instant;
+use crate::objects::qp::Direction;
+#[cfg(test)]
+use core::mem;
+use core::time::Duration;
+
+/// A hold that has ended.
+struct Released {
+    device: u32,
+    flow: Flow,
+    /// How long the QPs were held that waited.
+    held: Duration,
+}
+
+impl Turns {
+    /// Gives a device no turns in a direction until some time. A longer hold stays.
+    ///
+    /// However often it is prolonged, it lasts for no longer than `most`.
+    fn hold(
+        &mut self,
+        device: u32,
+        direction: Direction,
+        flow: Flow,
+        (now, until): (Instant, Instant),
+        most: Duration,
+    ) {
+        let index = device as usize;
+        if index >= self.shares.len() {
+            self.make_shares(index);
+        }
+        let share = &mut self.shares[index];
+        let before = share.hold(direction);
+        let since = before.map_or(now, |before| before.since);
+        let until = until.min(since + most);
+        match before {
+            Some(before) if before.until >= until => return,
+            Some(before) => {
+                self.holds.remove(&(before.until, device, direction == Direction::Answers));
+            }
+            None => self.entries -= share.queue(direction).len(),
+        }
+        *share.hold_mut(direction) = Some(Hold { since, until, flow });
+        self.holds.insert((until, device, direction == Direction::Answers));
+    }
+
+    /// Gives a QP, which was taken out of its queue, a turn at some time. It is still marked as
+    /// waiting for one.
+    pub(crate) fn postpone(&mut self, place: QpRef, at: Instant) {
+        self.later.insert(place, at);
+    }
+
+    /// Removes a destroyed QP from the queue by time. Returns whether it was there.
+    pub(crate) fn forget_later(&mut self, place: QpRef) -> bool {
+        self.later.remove(place)
+    }
+
+    /// Returns when a hold ends, or a QP is due that waits for its time.
+    fn next_time(&self) -> Option<Instant> {
+        let hold = self.holds.first().map(|&(at, ..)| at);
+        let times = hold.into_iter().chain(self.later.first());
+        times.min()
+    }
+
+    /// Puts QPs whose time has come into their queues.
+    fn let_go(&mut self, now: Instant) {
+        while let Some(place) = self.later.pop_due(now) {
+            self.push(place, Direction::Requests);
+        }
+    }
+
+    /// Ends one hold whose time has come. Returns it.
+    fn release(&mut self, now: Instant) -> Option<Released> {
+        let &(at, device, answers) = self.holds.first()?;
+        if at > now {
+            return None;
+        }
+        self.holds.pop_first();
+        let direction = if answers { Direction::Answers } else { Direction::Requests };
+        let share = &mut self.shares[device as usize];
+        let hold = share.hold_mut(direction).take().expect("a device knows its holds");
+        let waiting = share.queue(direction).len();
+        self.entries += waiting;
+        if waiting > 0 && !share.listed {
+            share.listed = true;
+            self.round.push_back(device);
+        }
+        let held = if waiting > 0 { now.0.saturating_sub(hold.since.0) } else { 0 };
+        Some(Released { device, flow: hold.flow, held: Duration::from_nanos(held) })
+    }
+
+    /// Ends all holds of a device.
+    fn release_device(&mut self, device: u32) {
+        for (direction, answers) in [(Direction::Answers, true), (Direction::Requests, false)] {
+            let Some(share) = self.shares.get(device as usize) else { return };
+            let Some(hold) = share.hold(direction) else { continue };
+            self.holds.remove(&(hold.until, device, answers));
+            // At the start of time each hold has ended.
+            self.holds.insert((Instant(0), device, answers));
+            if let Some(held) = self.shares[device as usize].hold_mut(direction) {
+                held.until = Instant(0);
+            }
+        }
+        while self.holds.first().is_some_and(|&(at, ..)| at == Instant(0)) {
+            self.release(Instant(0));
+        }
+    }
+}
+
+impl Schedule {
+    /// Gives turns to what waited for this time because of a rate.
+    #[inline]
+    pub(crate) fn see(&mut self, now: Instant) {
+        if self.rates.any() || self.next_time().is_some() {
+            self.let_go(now);
+        }
+    }
+
+    #[cold]
+    fn let_go(&mut self, now: Instant) {
+        self.rates.see(now);
+        for turns in [&mut self.local, &mut self.wire] {
+            turns.let_go(now);
+            while let Some(released) = turns.release(now) {
+                if !released.held.is_zero() {
+                    self.rates.held(released.device, released.flow, released.held);
+                }
+            }
+        }
+    }
+
+    /// Returns when something is due that waits for its rate.
+    pub(crate) fn next_time(&self) -> Option<Instant> {
+        self.local.next_time().into_iter().chain(self.wire.next_time()).min()
+    }
+
+    /// Counts what a device has sent. If its rate is used up, the device waits.
+    ///
+    /// Its answers wait, too, but no longer than peers have patience.
+    #[cold]
+    pub(crate) fn sent(&mut self, device: u32, bytes: u64, messages: u64) {
+        let now = self.rates.now();
+        if let Some(until) = self.rates.charge(device, Flow::Tx, bytes, messages) {
+            self.local.hold(device, Direction::Requests, Flow::Tx, (now, until), Duration::MAX);
+            self.wire.hold(device, Direction::Requests, Flow::Tx, (now, until), Duration::MAX);
+            self.wire.hold(device, Direction::Answers, Flow::Tx, (now, until), PATIENCE);
+        }
+    }
+
+    /// Counts what came for a device, or what it has asked for. If its rate is used up, its
+    /// acknowledges wait, but no longer than peers have patience.
+    #[cold]
+    pub(crate) fn came(&mut self, device: u32, bytes: u64, messages: u64) {
+        let now = self.rates.now();
+        if let Some(until) = self.rates.charge(device, Flow::Rx, bytes, messages) {
+            self.wire.hold(device, Direction::Answers, Flow::Rx, (now, until), PATIENCE);
+        }
+    }
+
+    /// Counts what came for a device in a stream. If its rate is used up, nothing more is taken.
+    ///
+    /// TCP then tells the peer that there is no room.
+    #[cold]
+    pub(crate) fn came_in_stream(&mut self, device: u32, bytes: u64, messages: u64) {
+        let now = self.rates.now();
+        if let Some(until) = self.rates.charge(device, Flow::Rx, bytes, messages) {
+            self.rates.held(device, Flow::Rx, Duration::from_nanos(until.0.saturating_sub(now.0)));
+            // The caller looks again when this ends.
+            self.wire.hold(device, Direction::Answers, Flow::Rx, (now, until), Duration::MAX);
+        }
+    }
+
+    /// Ends the waits of a device whose rates are others now. What is still too much waits again.
+    pub(crate) fn start_over(&mut self, device: u32) {
+        self.local.release_device(device);
+        self.wire.release_device(device);
+    }
+
+    /// Takes over what the caller of a restored engine sets again: weights and rates.
+    #[cfg(test)]
+    pub(crate) fn set_again(&mut self, from: &mut Schedule) {
+        self.rates = mem::take(&mut from.rates);
+        for (device, share) in from.local.shares.iter().enumerate() {
+            self.set_weight(device as u32, share.weight);
+        }
+        // What had to wait has to wait again.
+        for device in 0..from.wire.shares.len().max(from.local.shares.len()) as u32 {
+            self.sent(device, 0, 0);
+            self.came(device, 0, 0);
+        }
+    }
+}
