@@ -5,7 +5,7 @@
 //! beside them. One thread plays all guests.
 //!
 //! The program ends with 1 if a share or rate is off by more than 5 %, or if the 99th percentile of
-//! the ping-pong is more than three times that alone.
+//! the ping-pong on one worker is more than three times that alone.
 //!
 //! `cargo bench -p vrdma-tests --bench qos [-- PART]` runs only the parts whose names contain PART.
 //! To be of use, worker and program need a processor each.
@@ -24,7 +24,7 @@ use vrdma_tests::{Context, Cq, Lab, LabOptions, Mr, Qp, QpOptions, Setting, proc
 /// QPs of each guest that sends all the time.
 const QPS: u32 = 8;
 /// Requests that each of them has pending.
-const PENDING: u32 = 8;
+const PENDING: u32 = 32;
 /// Bytes of a long message.
 const LONG: u32 = 64 << 10;
 /// Bytes of a short message.
@@ -180,7 +180,9 @@ fn run(name: &str, setting: Setting, limit: Limit) -> bool {
         Limit::Bytes => by_bytes,
         Limit::Messages => by_messages,
     };
-    let mut options = LabOptions { busy_poll: true, host_says, ..setting.options() };
+    // Where there are more threads than processors, workers sleep.
+    let busy_poll = setting == Setting::OneWorker;
+    let mut options = LabOptions { busy_poll, poll_us: 20, host_says, ..setting.options() };
     if setting == Setting::TwoWorkers {
         // All who send are on the first one.
         options.workers = 2;
@@ -227,11 +229,19 @@ fn run(name: &str, setting: Setting, limit: Limit) -> bool {
             (format!("{:.0} and {:.0} messages/s", rates[0], rates[1]), right)
         }
     };
-    println!("{name:<26} {show}: {}", if right { "passed" } else { "FAILED" });
+    // What one worker sends to another waits for that one, in the order in which it was sent.
+    let is_shared = limit != Limit::Weights || setting != Setting::TwoWorkers;
+    let verdict = match (is_shared, right) {
+        (false, _) => "not judged",
+        (true, true) => "passed",
+        (true, false) => "FAILED",
+    };
+    println!("{name:<26} {show}: {verdict}");
     let beside = ping_pong(&mut a, &mut b, TIME, || greedy.iter_mut().for_each(Greedy::step));
     let times = beside.as_secs_f64() / alone.as_secs_f64();
-    // Without limits, the ping-pong waits for turns of guests that always have more.
-    let is_judged = limit != Limit::Weights;
+    // Without limits, the ping-pong waits for turns of guests that always have more. With more
+    // workers, it waits for processors.
+    let is_judged = limit != Limit::Weights && setting == Setting::OneWorker;
     let fast = times <= LATENCY;
     let verdict = match (is_judged, fast) {
         (false, _) => "not judged",
@@ -242,7 +252,7 @@ fn run(name: &str, setting: Setting, limit: Limit) -> bool {
         "{name:<26} 8 B ping-pong, 99th percentile: alone {alone:.2?}, beside {beside:.2?}, {times:.2} times: {verdict}"
     );
     greedy.iter_mut().for_each(Greedy::end);
-    right && (fast || !is_judged)
+    (right || !is_shared) && (fast || !is_judged)
 }
 
 fn main() -> ExitCode {
