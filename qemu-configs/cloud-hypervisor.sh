@@ -10,6 +10,8 @@ esac
 DISK=${DISK:?set DISK to a disk image with vrdma.ko and the provider installed}
 KERNEL=${KERNEL:-$VM/image/vmlinux}
 TAP=${TAP:-vrdma-$1}
+# v53.0 has `device_type`, and warns about `virtio_id`, the name in v52.0: DEVICE_TYPE=virtio_id.
+DEVICE_TYPE=${DEVICE_TYPE:-device_type}
 # 64 queues of 256 entries: 2 + completion vectors (2) + channels (60).
 sizes=$(printf '256,%.0s' $(seq 64))
 exec "${CLOUD_HYPERVISOR:-cloud-hypervisor}" \
@@ -17,5 +19,5 @@ exec "${CLOUD_HYPERVISOR:-cloud-hypervisor}" \
     --kernel "$KERNEL" --cmdline "console=ttyS0 root=/dev/vda rw net.ifnames=0" \
     --disk "path=$DISK" \
     --net "tap=$TAP,mac=$mac" \
-    --generic-vhost-user "socket=$RUN/$1.sock,virtio_id=42,queue_sizes=[${sizes%,}]" \
+    --generic-vhost-user "socket=$RUN/$1.sock,$DEVICE_TYPE=42,queue_sizes=[${sizes%,}]" \
     --serial tty --console off

@@ -110,6 +110,8 @@
 //! * Whatever [`CqRecord`] contains, only this CQ and its QPs MAY suffer.
 
 use crate::layout::Item;
+// Beside the numbers of requests: one file has all numbers of an operation.
+pub use crate::wqe::WcOpcode;
 use zerocopy::big_endian;
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -238,37 +240,5 @@ open_enum! {
         RNR_RETRY_EXC_ERR = 13,
         /// Anything else.
         GENERAL_ERR = 21,
-    }
-}
-
-open_enum! {
-    /// [`Cqe::opcode`], with the numbers of enum ibv_wc_opcode.
-    ///
-    /// It is valid if the status is `VRDMA_WC_SUCCESS`.
-    pub enum WcOpcode: u8 = "VRDMA_WC_OP" {
-        /// SEND, with or without immediate data.
-        SEND = 0,
-        /// WRITE, with or without immediate data.
-        RDMA_WRITE = 1,
-        /// READ.
-        RDMA_READ = 2,
-        /// Compare and swap.
-        COMP_SWAP = 3,
-        /// Fetch and add.
-        FETCH_ADD = 4,
-        /// BIND_MW.
-        BIND_MW = 5,
-        /// LOCAL_INV.
-        LOCAL_INV = 6,
-        /// FLUSH.
-        FLUSH = 8,
-        /// ATOMIC WRITE.
-        ATOMIC_WRITE = 9,
-        /// REG_MR, with the number of enum ib_wc_opcode. Processes have no such request.
-        REG_MR = 10,
-        /// A message received.
-        RECV = 128,
-        /// A WRITE with immediate data received.
-        RECV_RDMA_WITH_IMM = 129,
     }
 }

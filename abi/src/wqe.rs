@@ -248,6 +248,69 @@ open_enum! {
     }
 }
 
+impl WrOpcode {
+    /// Returns whether the operation is an atomic.
+    ///
+    /// Such a request has an [`AtomicOperands`], and one element for the value that it finds.
+    #[inline]
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD)
+    }
+
+    /// Returns whether operands of 16 bytes precede the elements.
+    ///
+    /// REG_MR is not among them: its [`RegMrMemory`] is longer.
+    #[inline]
+    pub const fn has_operands(self) -> bool {
+        self.is_atomic() || matches!(self, WrOpcode::BIND_MW | WrOpcode::FLUSH)
+    }
+
+    /// Returns whether the request's [`RdmaBody`] names memory of the peer.
+    #[inline]
+    pub const fn names_memory(self) -> bool {
+        self.is_atomic()
+            || matches!(
+                self,
+                WrOpcode::RDMA_WRITE
+                    | WrOpcode::RDMA_WRITE_WITH_IMM
+                    | WrOpcode::RDMA_READ
+                    | WrOpcode::ATOMIC_WRITE
+            )
+    }
+}
+
+open_enum! {
+    /// [`Cqe::opcode`](crate::cqe::Cqe), with the numbers of enum ibv_wc_opcode.
+    ///
+    /// It is valid if the status is `VRDMA_WC_SUCCESS`.
+    pub enum WcOpcode: u8 = "VRDMA_WC_OP" {
+        /// SEND, with or without immediate data.
+        SEND = 0,
+        /// WRITE, with or without immediate data.
+        RDMA_WRITE = 1,
+        /// READ.
+        RDMA_READ = 2,
+        /// Compare and swap.
+        COMP_SWAP = 3,
+        /// Fetch and add.
+        FETCH_ADD = 4,
+        /// BIND_MW.
+        BIND_MW = 5,
+        /// LOCAL_INV.
+        LOCAL_INV = 6,
+        /// FLUSH.
+        FLUSH = 8,
+        /// ATOMIC WRITE.
+        ATOMIC_WRITE = 9,
+        /// REG_MR, with the number of enum ib_wc_opcode. Processes have no such request.
+        REG_MR = 10,
+        /// A message received.
+        RECV = 128,
+        /// A WRITE with immediate data received.
+        RECV_RDMA_WITH_IMM = 129,
+    }
+}
+
 consts! {
     /// [`WqeHeader::flags`].
     pub mod flags: u16 = "VRDMA_WQE_F" {

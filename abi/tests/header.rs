@@ -180,7 +180,12 @@ fn filled(doc: &[&str], columns: usize) -> Vec<String> {
     lines
 }
 
-/// Returns rustdoc text without its link and code marks.
+/// Returns rustdoc text without the targets of its links, and without link and code marks.
 fn plain(doc: &str) -> String {
-    doc.trim().replace(['[', ']', '`'], "").replace("crate::", "")
+    let (mut out, mut rest) = (String::new(), doc.trim());
+    while let Some((before, target)) = rest.split_once("](") {
+        out += before;
+        rest = target.split_once(')').expect("a link ends on its line").1;
+    }
+    (out + rest).replace(['[', ']', '`'], "").replace("crate::", "")
 }

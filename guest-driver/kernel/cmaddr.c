@@ -9,6 +9,7 @@
 #include <rdma/rdma_cm.h>
 
 #include "cmaddr.h"
+#include "compat.h"
 
 /* Writes an address in the form of the ABI: IPv6, or IPv4 mapped to IPv6. */
 void vrdma_put_address(const struct sockaddr_storage *from, u8 *addr, __le16 *port)
@@ -91,7 +92,7 @@ int vrdma_reserve_port(struct net *net, const struct sockaddr_storage *at, struc
 		return err;
 	/* A kernel socket does not hold a reference to its namespace. */
 	get_net(net);
-	err = kernel_bind(*port, (struct sockaddr *)at, len);
+	err = vrdma_bind(*port, at, len);
 	if (err) {
 		vrdma_release_port(*port);
 		*port = NULL;

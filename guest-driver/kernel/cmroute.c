@@ -17,6 +17,7 @@
 
 #include "cmaddr.h"
 #include "cmroute.h"
+#include "compat.h"
 #include "mac.h"
 
 /*
@@ -44,7 +45,7 @@ static struct dst_entry *find_route(const struct vrdma_cm_scope *scope,
 		fl6.daddr = to6->sin6_addr;
 		if (to6->sin6_scope_id)
 			fl6.flowi6_oif = to6->sin6_scope_id;
-		return ipv6_stub->ipv6_dst_lookup_flow(scope->net, NULL, &fl6, NULL);
+		return vrdma_ipv6_route(scope->net, &fl6);
 	}
 	fl4.saddr = from->sin_addr.s_addr;
 	fl4.daddr = to->sin_addr.s_addr;
@@ -160,7 +161,7 @@ int vrdma_has_address(struct vrdma_dev *dev, const struct vrdma_cm_scope *scope,
 		if (in6->sin6_scope_id)
 			netdev = dev_get_by_index_rcu(scope->net, in6->sin6_scope_id);
 		else if (!ipv6_addr_any(&in6->sin6_addr))
-			netdev = ipv6_stub->ipv6_dev_find(scope->net, &in6->sin6_addr, NULL);
+			netdev = vrdma_ipv6_netdev(scope->net, &in6->sin6_addr);
 	} else if (in->sin_addr.s_addr) {
 		netdev = __ip_dev_find(scope->net, in->sin_addr.s_addr, false);
 	}

@@ -114,9 +114,9 @@ static int device_flags(const struct vrdma_dev *dev, u32 flags, bool user, u32 *
 }
 
 int vrdma_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
-		    struct uverbs_attr_bundle *attrs)
+		    struct vrdma_cq_attrs *attrs)
 {
-	struct ib_udata *udata = attrs ? &attrs->driver_udata : NULL;
+	struct ib_udata *udata = vrdma_cq_udata(attrs);
 	struct vrdma_dev *dev = to_vdev(ibcq->device);
 	struct vrdma_cq *cq = to_vcq(ibcq);
 	struct vrdma_ucq_resp resp = {};

@@ -8,7 +8,7 @@
 struct vrdma_cq *vrdma_cq_get(struct vrdma_dev *dev, u32 cqn);
 void vrdma_cq_put(struct vrdma_cq *cq);
 int vrdma_create_cq(struct ib_cq *ibcq, const struct ib_cq_init_attr *attr,
-		    struct uverbs_attr_bundle *attrs);
+		    struct vrdma_cq_attrs *attrs);
 int vrdma_modify_cq(struct ib_cq *ibcq, u16 count, u16 period);
 int vrdma_destroy_cq(struct ib_cq *ibcq, struct ib_udata *udata);
 int vrdma_poll_cq(struct ib_cq *ibcq, int num, struct ib_wc *wc);

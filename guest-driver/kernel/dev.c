@@ -64,7 +64,7 @@ static int find_queues(struct vrdma_dev *dev, unsigned int num_vectors, unsigned
 			snprintf(name, QUEUE_NAME_LEN, "channel.%u", i - first_channel);
 		}
 	}
-	err = virtio_find_vqs(dev->vdev, num, vqs, info, NULL);
+	err = vrdma_find_vqs(dev->vdev, num, vqs, info);
 	if (err)
 		goto out;
 	dev->cmdq.vq = vqs[VRDMA_QUEUE_CONTROL];

@@ -296,7 +296,8 @@ int vrdma_kernel_post(struct vrdma_dev *dev, struct vrdma_target *target, const 
 static bool user_opcode(u8 opcode)
 {
 	return opcode <= VRDMA_WR_SEND_WITH_INV || opcode == VRDMA_WR_FLUSH ||
-	       opcode == VRDMA_WR_ATOMIC_WRITE || opcode == VRDMA_WR_RECV || opcode == VRDMA_WR_SRQ_RECV;
+	       opcode == VRDMA_WR_ATOMIC_WRITE || opcode == VRDMA_WR_RECV ||
+	       opcode == VRDMA_WR_SRQ_RECV;
 }
 
 /* Returns the QP or SRQ that a request names, if it belongs to @uctx, or else NULL. */

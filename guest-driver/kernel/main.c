@@ -168,6 +168,8 @@ MODULE_DEVICE_TABLE(virtio, vrdma_id_table);
 
 static struct virtio_driver vrdma_driver = {
 	.driver.name = KBUILD_MODNAME,
+	/* Linux 6.1 does not set it. */
+	.driver.owner = THIS_MODULE,
 	.id_table = vrdma_id_table,
 	.validate = vrdma_validate,
 	.probe = vrdma_probe,
@@ -181,3 +183,4 @@ module_virtio_driver(vrdma_driver);
 MODULE_DESCRIPTION("Paravirtual RDMA device");
 MODULE_AUTHOR("The vrdma authors");
 MODULE_LICENSE("GPL");
+MODULE_VERSION("0.1.0");

@@ -8,6 +8,7 @@
 #include <linux/vmalloc.h>
 #include <rdma/ib_umem.h>
 
+#include "compat.h"
 #include "mem.h"
 
 static struct vrdma_mem *mem_new(size_t size)
@@ -153,7 +154,7 @@ struct vrdma_mem *vrdma_mem_pin(struct vrdma_dev *dev, u64 addr, u64 len, int ac
 	mem = mem_new(len);
 	if (!mem)
 		return ERR_PTR(-ENOMEM);
-	mem->umem = ib_umem_get(&dev->ibdev, addr, len, access);
+	mem->umem = vrdma_umem_get(&dev->ibdev, addr, len, access);
 	if (IS_ERR(mem->umem)) {
 		err = PTR_ERR(mem->umem);
 		kfree(mem);

@@ -121,7 +121,7 @@ err_mr:
 }
 
 struct ib_mr *vrdma_reg_user_mr(struct ib_pd *ibpd, u64 start, u64 length, u64 virt_addr,
-				int access, struct ib_udata *udata)
+				int access, VRDMA_DMAH_PARAM struct ib_udata *udata)
 {
 	struct vrdma_dev *dev = to_vdev(ibpd->device);
 	int zero_based = access & IB_ZERO_BASED;

@@ -106,10 +106,9 @@ static int send_opcode(const struct ib_send_wr *wr)
 		return VRDMA_WR_ATOMIC_CMP_AND_SWP;
 	case IB_WR_ATOMIC_FETCH_AND_ADD:
 		return VRDMA_WR_ATOMIC_FETCH_AND_ADD;
-	case IB_WR_ATOMIC_WRITE:
-		return VRDMA_WR_ATOMIC_WRITE;
 	default:
-		return -EOPNOTSUPP;
+		/* In Linux 6.1 it is no value of the type. */
+		return wr->opcode == IB_WR_ATOMIC_WRITE ? VRDMA_WR_ATOMIC_WRITE : -EOPNOTSUPP;
 	}
 }
 
@@ -327,9 +326,10 @@ int vrdma_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 	}
 	spin_lock_irqsave(&qp->rq.lock, flags);
 	for (; wr; wr = wr->next) {
-		err = vrdma_wq_has_room(&qp->rq, 1) ?
-			      fill_recv(&wqe, VRDMA_WR_RECV, ibqp->qp_num, qp->cap.max_recv_sge, wr) :
-			      -ENOMEM;
+		err = -ENOMEM;
+		if (vrdma_wq_has_room(&qp->rq, 1))
+			err = fill_recv(&wqe, VRDMA_WR_RECV, ibqp->qp_num, qp->cap.max_recv_sge,
+					wr);
 		if (!err)
 			err = post(dev, qp, &qp->rq, ibqp->recv_cq, &wqe, 1, wr->wr_id);
 		if (err) {

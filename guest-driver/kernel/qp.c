@@ -111,7 +111,7 @@ static int create_and_insert(struct vrdma_dev *dev, struct vrdma_qp *qp,
 static void lock_kernel_qps(struct vrdma_dev *dev)
 {
 	while (!mutex_trylock(&dev->kqp_lock))
-		msleep(1);
+		usleep_range(1000, 2000);
 }
 
 int vrdma_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *attr, struct ib_udata *udata)

@@ -109,13 +109,14 @@ static int resize(struct vrdma_dev *dev, struct vrdma_cq *cq, u32 cqe, struct ib
 	return 0;
 }
 
-int vrdma_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata)
+int vrdma_resize_cq(struct ib_cq *ibcq, VRDMA_RESIZE_CQ_ENTRIES cqe, struct ib_udata *udata)
 {
 	struct vrdma_dev *dev = to_vdev(ibcq->device);
 	struct vrdma_cq *cq = to_vcq(ibcq);
 	int err;
 
-	if (cqe <= 0 || cqe > dev->caps.max_cqe)
+	/* A negative number is a large one here. */
+	if (!cqe || (u32)cqe > dev->caps.max_cqe)
 		return -EINVAL;
 	/* Checked before memory is pinned: it would stay pinned with such a device. */
 	if (vrdma_broken(dev))

@@ -4,6 +4,6 @@
 
 #include "vrdma.h"
 
-int vrdma_resize_cq(struct ib_cq *ibcq, int cqe, struct ib_udata *udata);
+int vrdma_resize_cq(struct ib_cq *ibcq, VRDMA_RESIZE_CQ_ENTRIES cqe, struct ib_udata *udata);
 
 #endif /* VRDMA_RESIZE_H */

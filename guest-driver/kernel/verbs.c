@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The verbs of the device, its port and its PDs, and the table of all verbs. */
 #include <linux/overflow.h>
+#include <linux/pci.h>
 #include <net/addrconf.h>
 #include <rdma/ib_addr.h>
 #include <rdma/ib_cache.h>
@@ -31,9 +32,7 @@
 #include "verbs.h"
 #include "xrcd.h"
 
-/*
- * Longest time until an acknowledgement of the device, as 4.096 us * 2^n. The value is rdma_rxe's.
- */
+/* Longest time until the device acknowledges, as 4.096 us * 2^n. The value is rdma_rxe's. */
 #define LOCAL_CA_ACK_DELAY 15
 
 static int int_cap(u32 cap)
@@ -77,7 +76,8 @@ static int vrdma_query_device(struct ib_device *ibdev, struct ib_device_attr *at
 	/* The core has one PD, CQ and region of its own, for QP1. */
 	u32 core = to_vdev(ibdev)->gsi;
 
-	if (udata->inlen || udata->outlen)
+	/* Newer kernels have no data of a process for their own queries. */
+	if (udata && (udata->inlen || udata->outlen))
 		return -EINVAL;
 	memset(attr, 0, sizeof(*attr));
 	attr->fw_ver = caps->fw_version;
@@ -262,7 +262,7 @@ static const struct ib_device_ops vrdma_dev_ops = {
 	.alloc_mr = vrdma_alloc_mr,
 	.alloc_pd = vrdma_alloc_pd,
 	.alloc_ucontext = vrdma_alloc_ucontext,
-	.create_cq = vrdma_create_cq,
+	VRDMA_CREATE_CQ_OPS(vrdma_create_cq),
 	.create_qp = vrdma_create_qp,
 	.dealloc_dm = vrdma_dealloc_dm,
 	.dealloc_pd = vrdma_dealloc_pd,
@@ -320,22 +320,29 @@ static const struct ib_device_ops vrdma_srq_ops = {
 };
 
 /* Each of these tables is only for a device that has the function. */
-static const struct ib_device_ops vrdma_resize_ops = { .resize_cq = vrdma_resize_cq };
+static const struct ib_device_ops vrdma_resize_ops = {
+	VRDMA_RESIZE_CQ_OP(vrdma_resize_cq),
+};
+
 static const struct ib_device_ops vrdma_moderation_ops = { .modify_cq = vrdma_modify_cq };
+
 static const struct ib_device_ops vrdma_mcast_ops = {
 	.attach_mcast = vrdma_attach_mcast,
 	.detach_mcast = vrdma_detach_mcast,
 };
+
 static const struct ib_device_ops vrdma_mw_ops = {
 	.alloc_mw = vrdma_alloc_mw,
 	.dealloc_mw = vrdma_dealloc_mw,
 	INIT_RDMA_OBJ_SIZE(ib_mw, vrdma_mw, ibmw),
 };
+
 static const struct ib_device_ops vrdma_xrcd_ops = {
 	.alloc_xrcd = vrdma_alloc_xrcd,
 	.dealloc_xrcd = vrdma_dealloc_xrcd,
 	INIT_RDMA_OBJ_SIZE(ib_xrcd, vrdma_xrcd, ibxrcd),
 };
+
 static const struct ib_device_ops vrdma_rereg_ops = { .rereg_user_mr = vrdma_rereg_user_mr };
 
 /* Only for a device that has counters. */
@@ -345,6 +352,18 @@ static const struct ib_device_ops vrdma_counter_ops = {
 	.process_mad = vrdma_process_mad,
 };
 
+/*
+ * Returns the parent of the verbs device: the PCI function, if the virtio device is on PCI.
+ *
+ * Programs and tools look for /sys/bus/pci/devices/FUNCTION/infiniband, and read the NUMA node of
+ * the parent. On another bus the parent is the virtio device. The driver stays bound to the virtio
+ * device, which is removed before its PCI function.
+ */
+static struct device *parent_of(struct virtio_device *vdev)
+{
+	return vdev->dev.parent && dev_is_pci(vdev->dev.parent) ? vdev->dev.parent : &vdev->dev;
+}
+
 /* Fills in the verbs device. Called when the limits are known. */
 void vrdma_verbs_init(struct vrdma_dev *dev)
 {
@@ -353,7 +372,7 @@ void vrdma_verbs_init(struct vrdma_dev *dev)
 	ibdev->node_type = RDMA_NODE_IB_CA;
 	ibdev->phys_port_cnt = 1;
 	ibdev->num_comp_vectors = dev->num_eqs - 1;
-	ibdev->dev.parent = &dev->vdev->dev;
+	ibdev->dev.parent = parent_of(dev->vdev);
 	ibdev->driver_def = vrdma_uapi_defs;
 	/* Processes arm their CQs in memory. This method only refuses invalid CQ handles. */
 	ibdev->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);

@@ -17,6 +17,7 @@
 #include <linux/xarray.h>
 #include <rdma/ib_verbs.h>
 
+#include "compat.h"
 #include "reply.h"
 #include "vrdma_abi.h"
 

@@ -745,14 +745,11 @@ static_assert(offsetof(struct vrdma_create_cq_req, flags) == 12);
 
 /* CreateCqReq::flags and ResizeCqReq::flags. */
 /*
- * The device does not read CqRecord::consumer(cqe::CqRecord). It overwrites the oldest CQE if there
- * is no room. Needs VRDMA_CAP_CQ_IGNORE_OVERRUN.
+ * The device does not read CqRecord::consumer. It overwrites the oldest CQE if there is no room.
+ * Needs VRDMA_CAP_CQ_IGNORE_OVERRUN.
  */
 #define VRDMA_CQ_F_IGNORE_OVERRUN 1
-/*
- * CQEs have a time stamp, so the ring is one of TimedCqe(cqe::TimedCqe)s. Needs
- * VRDMA_CAP_CQ_TIMESTAMP.
- */
+/* CQEs have a time stamp, so the ring is one of TimedCqes. Needs VRDMA_CAP_CQ_TIMESTAMP. */
 #define VRDMA_CQ_F_TIMESTAMP 2
 
 /* The new completion queue. */
@@ -892,9 +889,8 @@ static_assert(offsetof(struct vrdma_dma_mr_req, access) == 4);
 /*
  * Makes a region for fast registration.
  *
- * The region names nothing until a request registers memory with it
- * (WrOpcode::REG_MR(wqe::WrOpcode::REG_MR)). It names nothing again when its key is invalidated. It
- * counts as a region, and as max_pages extents.
+ * The region names nothing until a request registers memory with it (WrOpcode::REG_MR). It names
+ * nothing again when its key is invalidated. It counts as a region, and as max_pages extents.
  */
 struct vrdma_alloc_fast_mr_req {
 	/* Protection domain of the kernel's context. */
@@ -909,9 +905,8 @@ static_assert(offsetof(struct vrdma_alloc_fast_mr_req, max_pages) == 4);
 /*
  * Makes a memory window.
  *
- * A window is a remote key that names nothing until a request binds it
- * (WrOpcode::BIND_MW(wqe::WrOpcode::BIND_MW)). There are at most max_mr windows and regions
- * together.
+ * A window is a remote key that names nothing until a request binds it (WrOpcode::BIND_MW). There
+ * are at most max_mr windows and regions together.
  */
 struct vrdma_alloc_mw_req {
 	/* Protection domain: that of the regions and QPs by which the window is bound. */
@@ -1207,8 +1202,8 @@ static_assert(offsetof(struct vrdma_ah_table_req, reserved) == 4);
 /*
  * Creates a shared receive queue.
  *
- * Receives are posted to it by WrOpcode::SRQ_RECV(wqe::WrOpcode::SRQ_RECV). QPs that name it in
- * CreateQpReq::srqn(super::CreateQpReq) take their receives from it.
+ * Receives are posted to it by WrOpcode::SRQ_RECV. QPs that name it in CreateQpReq::srqn take their
+ * receives from it.
  */
 struct vrdma_create_srq_req {
 	/* Context that owns it. */
@@ -1645,9 +1640,9 @@ static_assert(offsetof(struct vrdma_cm_event_resp, private_data) == 64);
 #define VRDMA_WQE_F_XRC 16
 /*
  * Each element is a request of its own; there are 2 to VRDMA_WQE_LIST_MAX of them. For RECV,
- * SRQ_RECV, and SEND of RC and UC. WqeHeader::wqe_id(wqe::WqeHeader) is that of the first request.
- * The body is a ListBody(wqe::ListBody). The other flags hold for each request. Not with
- * VRDMA_WQE_F_INLINE or VRDMA_WQE_F_XRC. Needs VRDMA_CAP_WQE_LIST.
+ * SRQ_RECV, and SEND of RC and UC. WqeHeader::wqe_id is that of the first request. The body is a
+ * ListBody. The other flags hold for each request. Not with VRDMA_WQE_F_INLINE or VRDMA_WQE_F_XRC.
+ * Needs VRDMA_CAP_WQE_LIST.
  */
 #define VRDMA_WQE_F_LIST 32
 #define VRDMA_WQE_F_ALL 63 /* All defined flags. */
@@ -2307,10 +2302,7 @@ struct vrdma_uresize_cq_req {
 	__le64 buf;
 	/* Number of CQEs: a power of two, at least the requested cqe. */
 	__le32 entries;
-	/*
-	 * Number of CQEs that were taken out and not polled, as in
-	 * ResizeCqReq(control::ResizeCqReq).
-	 */
+	/* Number of CQEs that were taken out and not polled, as in ResizeCqReq. */
 	__le32 held;
 };
 static_assert(sizeof(struct vrdma_uresize_cq_req) == 16);
@@ -2370,7 +2362,7 @@ static_assert(offsetof(struct vrdma_udm_resp, length) == 16);
 
 /* Reply of METHOD_QUERY_CLOCK. */
 struct vrdma_uclock_resp {
-	/* Nanoseconds, as in ClockResp(control::ClockResp). */
+	/* Nanoseconds, as in ClockResp. */
 	__le64 clock;
 };
 static_assert(sizeof(struct vrdma_uclock_resp) == 8);

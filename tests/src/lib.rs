@@ -38,6 +38,6 @@ pub mod vm_peer;
 pub use lab::{CableOptions, Lab, LabOptions, Setting};
 pub use rng::Rng;
 pub use vrdma_guest::{
-    Context, Cq, Guest, GuestOptions, GuestTcp, Mr, Qp, QpOptions, abi, ah, cm, connect, context, control,
-    cq, events, front_end, guest, memory, mr, qp, readable, ring, verbs, virtqueue, wait,
+    Context, Cq, Guest, GuestOptions, GuestTcp, Mr, Qp, QpOptions, abi, ah, cloud_hypervisor, cm, connect,
+    context, control, cq, events, front_end, guest, memory, mr, qp, readable, ring, verbs, virtqueue, wait,
 };

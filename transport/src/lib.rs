@@ -183,7 +183,8 @@
 //! # Operations
 //!
 //! `verbs/op.rs` has one row for each operation: services, lengths, rights at both ends, receive,
-//! answer, PSNs. `src/tests/operations.rs` tries every operation in every state of a QP, on every
+//! answer, counter, iWARP. It also has what an atomic stores, and how records name operations.
+//! `src/tests/operations.rs` tries every operation in every state of a QP, on every
 //! service, on one engine and in packets. It compares the results with a table of the
 //! specification's rules, which is independent of the rows.
 //!
@@ -222,8 +223,9 @@
 //!
 //! # Where the next feature goes
 //!
-//! * Another operation: `verbs/op.rs` (its row), `message/effect.rs` and `objects/roce/packet.rs`.
-//!   A separate counter goes into `verbs/counters.rs`, and a new right into `base/memory.rs`.
+//! * Another atomic of 8 bytes: `verbs/op.rs`, `verbs/counters.rs` and `save/record/request.rs`.
+//! * Another operation: these, `message/effect.rs` and `objects/roce/packet.rs`. If iWARP has it,
+//!   also `objects/iwarp/operation.rs`. A new right goes into `base/memory.rs`.
 //! * iWARP that pins payload for the TCP below instead of copying it, if the connection has no
 //!   CRCs: `message/outlet.rs` and `objects/iwarp/requester_state.rs`. Such requests complete by
 //!   acknowledgments.
@@ -238,8 +240,8 @@
 //!   `message/receive.rs` then claims a receive that is not the first of the queue.
 //!
 //! Each feature also changes the record, in the `save.rs` beside the state that it adds. The name
-//! of an operation is in `save/record.rs`, `save/record/request.rs` and
-//! `objects/outstanding/save.rs`. A new name changes the version of the format.
+//! of an operation is in `save/record/request.rs`. A new name changes the version of the format
+//! (`save/record.rs`).
 //!
 //! Shared receive queues show what a new kind of object costs. They needed three files of their own
 //! (`objects/srq.rs`, `engine/srqs.rs`, `objects/device/srqs.rs`), three to wake senders
@@ -298,7 +300,7 @@ pub use verbs::completion::{Arrival, Completion, Event, Sink, WcStatus};
 pub use verbs::counters::{Counters, MalformedFrames, PortCounters};
 pub use verbs::fast::MAX_PAGES;
 pub use verbs::limits::{Limits, ObjectCounts};
-pub use verbs::op::{FlushScope, Placement, Remote, SendOp, WcOpcode};
+pub use verbs::op::{Atomic, FlushScope, Placement, Remote, SendOp, WcOpcode};
 pub use verbs::request::{
     Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvList, RecvRequest,
     SendRequest, Sge,

@@ -1,19 +1,18 @@
 //! The daemon as a whole: workers, a session for each guest, and the admin socket.
 
 use crate::admin::Admin;
-use crate::config::Config;
+use crate::config::{Config, GuestConfig, MeetingPlace};
 use crate::functions::{EthernetFunction, RdmaFunction};
 use crate::port::{self, Capture, CaptureFile, Dma, Eal, Faults, Port};
 use crate::session::Session;
-use crate::socket::{Listener, SocketAccess, SocketWatch};
+use crate::socket::{Connector, Inherited, Listener, SocketAccess, SocketSide, SocketWatch};
 use crate::stats::{Observed, Observer, VERSION};
 use crate::worker::{Stopped, Workers};
 use anyhow::{Context, Result};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-pub use crate::stats::{Connected, GuestStats, Link, Stats, WorkerStats};
+pub use crate::stats::{Connected, GuestStats, Link, Reachable, Stats, WorkerStats};
 
 /// A running daemon. It stops when dropped.
 #[derive(Debug)]
@@ -26,6 +25,8 @@ pub struct Daemon {
     sessions: Vec<Session>,
     observer: Observer,
     workers: Workers,
+    /// The uplink of the configuration.
+    uplink: Option<String>,
 }
 
 impl Daemon {
@@ -60,35 +61,48 @@ impl Daemon {
         let observer =
             Observer { workers: workers.handles().to_vec(), started: Instant::now(), guests: Vec::new() };
         let watch = sockets.watch();
-        let mut daemon = Daemon { watch, admin: None, sessions: Vec::new(), observer, workers };
+        let uplink = config.uplink.as_ref().map(ToString::to_string);
+        let mut daemon = Daemon { watch, admin: None, sessions: Vec::new(), observer, workers, uplink };
         let max_mtu = daemon.workers.path_mtu()?;
         // The workers know all guests before any can connect, so that no guest takes an address
         // that another one lists.
         let guests = config.resolved_guests();
         let places = daemon.workers.add(config, &guests)?;
         for ((guest, place), (rdma, net)) in guests.iter().zip(places).zip(sockets.guests) {
+            let listeners = [&rdma, &net].map(|side| side.as_ref()?.listener().map(Arc::downgrade));
             // Only the worker of the uplink pins guest memory for it.
             let dma = dma.as_ref().filter(|_| place.number == 0).map(Dma::of_another);
             let rdma = rdma.map(|socket| {
                 let function = RdmaFunction::new(place.worker.clone(), place.device, config, guest, max_mtu);
-                Session::start(&guest.name, socket, function.with_dma(dma))
+                Session::start(guest, socket, function.with_dma(dma))
             });
             let net = net.map(|socket| {
                 let memory_max = config.limits_of(guest).memory_bytes();
                 let function = EthernetFunction::new(place.worker.clone(), place.port, memory_max);
-                Session::start(&guest.name, socket, function)
+                Session::start(guest, socket, function)
             });
             let context = || format!("guest {}", guest.name);
             let sessions = [rdma.transpose().with_context(context)?, net.transpose().with_context(context)?];
             let presence = sessions.each_ref().map(|session| session.as_ref().map(Session::presence));
             let is_beside = guest.is_beside;
-            daemon.observer.guests.push(Observed { name: guest.name.clone(), place, presence, is_beside });
+            let name = guest.name.clone();
+            daemon.observer.guests.push(Observed { name, place, presence, listeners, is_beside });
             daemon.sessions.extend(sessions.into_iter().flatten());
         }
         if let Some(listener) = sockets.admin {
             daemon.admin = Some(Admin::start(listener, daemon.observer.clone()).context("admin socket")?);
         }
         Ok(daemon)
+    }
+
+    /// Returns the number of functions of all guests. Each may have a front-end.
+    pub fn functions(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Returns the uplink of the configuration, as DPDK names it.
+    pub fn uplink(&self) -> Option<&str> {
+        self.uplink.as_deref()
     }
 
     /// Returns the counters for the operator.
@@ -104,16 +118,15 @@ impl Daemon {
 ///
 /// It names version, sockets, uplink and size.
 pub fn ready(config: &Config) -> String {
-    let show = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
     let guests = config.guests.iter().map(|guest| {
         let sockets =
-            [("RDMA", show(&guest.socket)), ("iWARP", show(&guest.iwarp)), ("Ethernet", show(&guest.net))];
-        let sockets = sockets.into_iter().filter_map(|(name, path)| Some(format!("{name} {}", path?)));
+            [("RDMA", guest.rdma_place()), ("iWARP", guest.iwarp_place()), ("Ethernet", guest.net_place())];
+        let sockets = sockets.into_iter().filter_map(|(name, place)| Some(format!("{name} {}", place?)));
         format!("guest {} ({})", guest.name, sockets.collect::<Vec<_>>().join(", "))
     });
     let uplink = config.uplink.as_ref().map_or("no uplink".to_owned(), |device| format!("uplink {device}"));
     let admin =
-        show(&config.admin).map_or("no admin socket".to_owned(), |path| format!("admin socket {path}"));
+        config.admin_place().map_or("no admin socket".to_owned(), |place| format!("admin socket {place}"));
     let workers = match config.workers {
         1 => "1 worker".to_owned(),
         several => format!("{several} workers"),
@@ -169,11 +182,11 @@ fn link_mtu(config: &Config, uplink: Option<&Port>) -> Result<u16> {
 }
 
 /// The socket of a function, if the guest has the function.
-type OneSocket = Option<Arc<Listener>>;
+type OneSocket = Option<SocketSide>;
 
 /// All sockets of the configuration.
 struct Sockets {
-    admin: OneSocket,
+    admin: Option<Arc<Listener>>,
     /// For each of [`Config::resolved_guests`]: the sockets of its RDMA and of its Ethernet
     /// function.
     guests: Vec<(OneSocket, OneSocket)>,
@@ -181,28 +194,79 @@ struct Sockets {
 
 impl Sockets {
     fn claim(config: &Config) -> Result<Sockets> {
-        let admin = config.admin.as_ref().map(|path| Listener::claim(path, &SocketAccess::private()));
-        let admin = admin.transpose().context("admin")?.map(Arc::new);
-        let guests = config.resolved_guests();
-        let guests = guests.iter().map(|guest| {
-            let claim = |key, path: &Option<PathBuf>| {
-                let listener =
-                    path.as_ref().map(|path| Listener::claim(path, &SocketAccess::to_guest(config, guest)));
-                let listener = listener.transpose().with_context(|| format!("guest {}: {key}", guest.name));
-                listener.map(|listener| listener.map(Arc::new))
+        // Before any socket is claimed: one of this process is none that it inherited.
+        let mut inherited = Inherited::find()?;
+        let admin = config.admin_place().map(|place| {
+            let key = if config.admin.is_some() { "admin" } else { "admin_fd" };
+            let access = match place {
+                MeetingPlace::Descriptor(_) => SocketAccess::private_inherited(),
+                _ => SocketAccess::private(),
             };
-            Ok((claim("socket", &guest.socket)?, claim("net", &guest.net)?))
+            let listener = listener(place, key, &access, &mut inherited);
+            listener.map(Arc::new).context(key)
         });
-        Ok(Sockets { admin, guests: guests.collect::<Result<_>>()? })
+        let admin = admin.transpose()?;
+        let mut sockets = Sockets { admin, guests: Vec::new() };
+        for guest in config.resolved_guests() {
+            let rdma = side(config, &guest, guest.rdma_place(), ["socket", "fd"], &mut inherited)?;
+            let net = side(config, &guest, guest.net_place(), ["net", "net_fd"], &mut inherited)?;
+            sockets.guests.push((rdma, net));
+        }
+        let left = inherited.left();
+        if !left.is_empty() {
+            log::warn!("descriptors that the service manager passed are used by nobody: {}", left.join(", "));
+        }
+        Ok(sockets)
     }
 
     /// Starts the thread that binds sockets again after their files were deleted.
     fn watch(&self) -> Option<SocketWatch> {
-        let of_guests = self.guests.iter().flat_map(|(rdma, net)| [rdma, net]);
-        let all = of_guests.chain([&self.admin]).flatten().map(Arc::downgrade);
-        SocketWatch::start(all.collect())
+        let of_guests = self.guests.iter().flat_map(|(rdma, net)| [rdma, net]).flatten();
+        let all = of_guests.filter_map(SocketSide::listener).chain(&self.admin);
+        let all: Vec<_> = all.filter(|listener| listener.directory().is_some()).map(Arc::downgrade).collect();
+        if all.is_empty() {
+            return None;
+        }
+        SocketWatch::start(all)
             .inspect_err(|error| log::warn!("sockets whose files are deleted are not made again: {error:#}"))
             .ok()
+    }
+}
+
+/// Opens the socket of a function. The keys name it in messages: that of a path, and that of a
+/// descriptor.
+fn side(
+    config: &Config,
+    guest: &GuestConfig,
+    place: Option<MeetingPlace<'_>>,
+    [socket, fd]: [&str; 2],
+    inherited: &mut Inherited,
+) -> Result<OneSocket> {
+    let Some(place) = place else { return Ok(None) };
+    if let MeetingPlace::Connect(path) = place {
+        let connector = Connector::new(guest.configured_name(), path, &guest.users);
+        return Ok(Some(SocketSide::Client(Box::new(connector))));
+    }
+    let key = if matches!(place, MeetingPlace::Socket(_)) { socket } else { fd };
+    let key = format!("guest {}: {key}", guest.name);
+    let access = SocketAccess::to_guest(config, guest);
+    let listener = listener(place, &key, &access, inherited).context(key)?;
+    Ok(Some(SocketSide::Server(Arc::new(listener))))
+}
+
+/// Opens a socket that listens. `key` names it in messages.
+fn listener(
+    place: MeetingPlace<'_>,
+    key: &str,
+    access: &SocketAccess,
+    inherited: &mut Inherited,
+) -> Result<Listener> {
+    match place {
+        MeetingPlace::Socket(path) => Listener::claim(path, access),
+        MeetingPlace::Descriptor(descriptor) => {
+            Listener::inherit(&place.to_string(), inherited.take(descriptor, key)?, access)
+        }
+        MeetingPlace::Connect(_) => unreachable!("a daemon that connects does not listen"),
     }
 }
 

@@ -47,10 +47,10 @@
 //! tests in `tests.rs` compare the two lists that follow with the sources. They also check that
 //! this page names every file, or the folder of the file.
 //!
-//! Each of these modules uses only those before it: `allocator`, `panics`, `hooks`, `cycles`,
-//! `ratelimit`, `nearest`, `logger`, `processors`, `allowed`, `frames`, `gids`, `port`, `config`,
-//! `socket`, `tcp`, `memory`, `queue`, `translate`, `device`, `net`, `streams`, `worker`, `vhost`,
-//! `command`, `functions`, `session`, `stats`, `admin`, `daemon`, `fuzzing`.
+//! Each of these modules uses only those before it: `allocator`, `nearest`, `logger`, `panics`,
+//! `hooks`, `cycles`, `ratelimit`, `service`, `processors`, `allowed`, `frames`, `gids`, `port`,
+//! `config`, `socket`, `tcp`, `memory`, `queue`, `translate`, `device`, `net`, `streams`, `worker`,
+//! `vhost`, `command`, `functions`, `session`, `stats`, `admin`, `daemon`, `fuzzing`.
 //!
 //! Two modules convert between the types of `vrdma_abi` and of `vrdma_transport`: `command/` for
 //! the control queue, and `translate/` for the data path and events. No other module names both
@@ -71,7 +71,10 @@
 //! * `allocator.rs` (*unsafe*) places large allocations so that the kernel can use huge pages.
 //! * `panics.rs` decides whether a panic ends the process, or only the guests that the step had
 //!   changed (docs/design/panics.md).
-//! * `logger.rs` sets the log level. `ratelimit.rs` limits messages that others can provoke.
+//! * `logger.rs` sets the log level, and `logger/journal.rs` writes to systemd's journal.
+//!   `ratelimit.rs` limits messages that others can provoke.
+//! * `service.rs` tells the service manager that the daemon is ready, its status, and that it
+//!   lives.
 //! * `nearest.rs` suggests the name that a mistyped name probably stands for.
 //! * `processors.rs` pins threads to processors.
 //! * `cycles.rs` and `cycles/` account for the worker's time by stage, with the feature `cycles`.
@@ -80,8 +83,11 @@
 //!
 //! ## Front-ends and control commands
 //!
-//! * `socket.rs` claims Unix sockets and decides who may connect. `socket/watch.rs` binds a socket
-//!   again after its file was deleted.
+//! * `socket.rs` claims Unix sockets. `socket/watch.rs` binds a socket again after its file was
+//!   deleted. `socket/guard.rs` decides who may connect, and `socket/peer.rs` finds out who it is.
+//! * `socket/inherited.rs` (*unsafe*) takes sockets that the daemon inherits as descriptors.
+//!   `socket/connector.rs` connects to front-ends that listen. `socket/side.rs` is one of both
+//!   sides. `socket/stream.rs` opens sockets.
 //! * `session.rs` is the thread of one function of a guest. It accepts the front-end, reads
 //!   vhost-user messages and serves the control queue. `session/inline.rs` runs a session without a
 //!   thread, for fuzzing.
@@ -235,6 +241,7 @@ pub mod port;
 mod processors;
 mod queue;
 pub mod ratelimit;
+pub mod service;
 mod session;
 mod socket;
 mod stats;
@@ -251,7 +258,7 @@ pub mod user_tcp {
 }
 /// The inter-worker transport of RoCE packets.
 ///
-/// It is public so that `vrdma-perf near` can measure it alone.
+/// It is public so that `vrdma-perf workers` can measure it alone.
 pub mod packets {
     pub use crate::memory::{Extent, GuestMemory, MapOptions, MrMemory, PinGate, RegionSpec};
     pub use crate::port::Endpoint;

@@ -1,9 +1,16 @@
-//! The log filter: the `--log` level, or `RUST_LOG` for developers.
+//! The log: its filter (the `--log` level, or `RUST_LOG` for developers), and where it goes.
+//!
+//! It goes to standard error, with time stamps. Under systemd it goes to the journal, which has
+//! stamps of its own, and takes priorities and fields.
+
+mod journal;
 
 use crate::nearest::nearest;
 use clap::ValueEnum;
-use log::LevelFilter;
+use journal::Journal;
+use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde::{Deserialize, Serialize};
+use std::io::Write;
 
 /// The level if neither the option nor `RUST_LOG` names one.
 const USUAL: LevelFilter = LevelFilter::Info;
@@ -43,7 +50,7 @@ impl From<LogLevel> for LevelFilter {
     }
 }
 
-/// Starts to log to standard error.
+/// Starts to log, to the journal if standard error is one of its streams.
 ///
 /// Messages of `level` and above are logged. Without a level, `RUST_LOG` decides, and level info
 /// applies to everything that it does not name. A `RUST_LOG` with a mistake is ignored, and one
@@ -59,12 +66,65 @@ pub fn start(level: Option<LogLevel>) {
     }
     // It logs each mistake of a driver, without a rate limit. Its callers log them too.
     builder.filter_module("virtio_queue", LevelFilter::Off);
-    builder.init();
+    if journal::has_stderr() {
+        builder.format(|out, record| {
+            let text = format!("[{}] {}", record.target(), record.args());
+            out.write_all(journal::lines(record.level(), &text).as_bytes())
+        });
+        let stderr = builder.build();
+        log::set_max_level(stderr.filter());
+        let logger = JournalLogger { journal: Journal::open().ok(), stderr };
+        log::set_boxed_logger(Box::new(logger)).expect("the log is started once");
+    } else {
+        builder.init();
+    }
     if let Some(mistake) = mistake {
         log::warn!(
             "RUST_LOG={filter} is left out: {mistake}; messages from info on are logged (--log LEVEL says otherwise)"
         );
     }
+}
+
+/// Whether standard error is a stream of the journal, which takes a priority with each line.
+pub fn has_journal() -> bool {
+    journal::has_stderr()
+}
+
+/// Returns an error's text as a stream of the journal takes it: each line has its priority.
+pub fn error_lines(text: &str) -> String {
+    journal::lines(Level::Error, text)
+}
+
+/// Tells why the program ends, whether the log was started or not.
+pub fn tell_end(error: &anyhow::Error) {
+    let text = format!("vrdma-backend: {error:#}\n");
+    let text = if has_journal() { error_lines(&text) } else { text };
+    // Standard error may be closed. Then only the exit status tells.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Logs to the journal. What the journal does not take goes to standard error.
+struct JournalLogger {
+    /// `None` if there was no descriptor for it.
+    journal: Option<Journal>,
+    stderr: env_logger::Logger,
+}
+
+impl Log for JournalLogger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        self.stderr.enabled(metadata)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.stderr.matches(record) {
+            return;
+        }
+        if self.journal.as_ref().is_none_or(|journal| journal.send(record).is_err()) {
+            self.stderr.log(record);
+        }
+    }
+
+    fn flush(&self) {}
 }
 
 /// Returns the first mistake in `RUST_LOG`, which has the form `LEVEL,PART=LEVEL,.../TEXT`.

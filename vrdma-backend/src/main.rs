@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Write};
 use vrdma_backend::allocator::Allocator;
 use vrdma_backend::config::{Args, Config};
 use vrdma_backend::daemon::{self, Daemon};
-use vrdma_backend::{logger, panics};
+use vrdma_backend::{logger, panics, service};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -18,8 +18,7 @@ fn main() -> std::process::ExitCode {
     match run(&args) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            // Standard error may be closed. Then only the exit status tells.
-            let _ = writeln!(std::io::stderr(), "vrdma-backend: {error:#}");
+            logger::tell_end(&error);
             std::process::ExitCode::FAILURE
         }
     }
@@ -34,20 +33,35 @@ fn run(args: &Args) -> Result<()> {
     panics::end_the_process();
     raise_file_limit();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    service::start();
     let ready = daemon::ready(&config);
     let daemon = Daemon::start(config)?;
     log::info!("{ready}");
+    tell_ready(&daemon);
     for signal in signals.forever() {
         if signal != SIGHUP {
             log::info!("stopping on signal {signal}");
             break;
         }
-        log::warn!(
-            "SIGHUP is ignored: the configuration is read at the start alone; restart the daemon to change it"
-        );
+        service::reloading();
+        reload(&daemon);
+        tell_ready(&daemon);
     }
+    service::stopping();
     drop(daemon);
     Ok(())
+}
+
+/// Acts on a SIGHUP. The service manager has been told that the configuration is read again.
+fn reload(_daemon: &Daemon) {
+    log::warn!(
+        "SIGHUP is ignored: the configuration is read at the start alone; restart the daemon to change it"
+    );
+}
+
+/// Tells the service manager that the daemon is ready, and what it serves.
+fn tell_ready(daemon: &Daemon) {
+    service::ready(daemon.functions(), daemon.uplink().map(str::to_owned));
 }
 
 /// Writes to standard output. A reader that closes it early (`--check | head`) is not an error.

@@ -3,8 +3,12 @@
 //! A panic ends only the guest's connection if the step had only that guest's state in use
 //! (docs/design/panics.md).
 
+use crate::logger;
 use std::any::Any;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::cell::Cell;
+use std::fmt::Display;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
@@ -27,12 +31,30 @@ pub struct Panicked {
 pub fn end_the_process() {
     // Guests then see a device that is gone, instead of one that never answers.
     let report = std::panic::take_hook();
+    let to_journal = logger::has_journal();
     std::panic::set_hook(Box::new(move |info| {
-        report(info);
+        if to_journal {
+            let thread = std::thread::current();
+            let text = report_to_journal(thread.name(), info, &Backtrace::capture());
+            // Nothing can be done if standard error is closed.
+            let _ = std::io::stderr().write_all(text.as_bytes());
+        } else {
+            report(info);
+        }
         if !IS_CONTAINED.get() {
             std::process::abort();
         }
     }));
+}
+
+/// Returns what the journal's stream gets of a panic. Each line has the priority of an error.
+fn report_to_journal(thread: Option<&str>, info: &dyn Display, backtrace: &Backtrace) -> String {
+    let mut text = format!("thread '{}' {info}", thread.unwrap_or("unnamed"));
+    // RUST_BACKTRACE asks for it.
+    if backtrace.status() == BacktraceStatus::Captured {
+        text += &format!("\n{backtrace}");
+    }
+    logger::error_lines(&text)
 }
 
 /// Runs a step of one guest and catches a panic.
@@ -65,7 +87,7 @@ pub(crate) fn step() -> &'static str {
 }
 
 /// Ends the process, because the state after a panic cannot be repaired.
-pub fn give_up(panicked: &Panicked, why: &dyn std::fmt::Display) -> ! {
+pub fn give_up(panicked: &Panicked, why: &dyn Display) -> ! {
     log::error!("all guests end, for a fault of this program in {}: {}; {why}", panicked.step, panicked.text);
     std::process::abort()
 }
@@ -112,5 +134,13 @@ mod tests {
         });
         assert_eq!(failed, Err("on purpose".into()));
         assert!(!IS_CONTAINED.get());
+    }
+
+    #[test]
+    fn each_line_of_a_panic_has_a_priority_in_the_journal() {
+        let text = report_to_journal(Some("worker"), &"panicked at x:1:\nwhy", &Backtrace::disabled());
+        assert_eq!(text, "<3>thread 'worker' panicked at x:1:\n<3>why\n");
+        let text = report_to_journal(None, &"panicked", &Backtrace::force_capture());
+        assert!(text.lines().count() > 1 && text.lines().all(|line| line.starts_with("<3>")), "{text}");
     }
 }

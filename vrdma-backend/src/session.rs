@@ -6,10 +6,12 @@
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod inline;
 
+use crate::config::GuestConfig;
 use crate::panics;
 use crate::queue::{Kick, Ringer};
-use crate::ratelimit::RateLimit;
-use crate::socket::Listener;
+use crate::ratelimit::{RateLimit, limited};
+use crate::service::CountedFrontEnd;
+use crate::socket::{Peer, SocketSide};
 use crate::vhost::{FrontEnd, Function, Served};
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -49,18 +51,20 @@ const KICK: u64 = 2;
 const ANOTHER: u64 = 3;
 
 impl Session {
-    /// Starts the thread that listens for front-ends.
+    /// Starts the thread that serves front-ends, one after another.
     ///
     /// # Errors
     /// The system is out of a resource.
-    pub fn start<F: Function>(name: &str, listener: Arc<Listener>, function: F) -> Result<Session> {
+    pub fn start<F: Function>(guest: &GuestConfig, side: SocketSide, function: F) -> Result<Session> {
+        let name = &guest.name;
         let (stopped, stop) = new_event_consumer_and_notifier(EventFlag::NONBLOCK | EventFlag::CLOEXEC)?;
         let connection = Connection::default();
         // The system keeps 15 bytes of a thread's name.
         let ringer = Ringer::start(&format!("ring {name}")).context("no thread")?;
         let guest = Guest {
+            owner: guest.configured_name().to_owned(),
             name: format!("{name}, {}", F::NAME),
-            listener,
+            side,
             stopped,
             connection: connection.clone(),
             front_end: Arc::new(Mutex::new(FrontEnd::new(function, ringer))),
@@ -114,8 +118,10 @@ impl Drop for Session {
 const SECOND_LOOK: i32 = 1;
 
 struct Guest<F> {
+    /// Name of the guest in the configuration, and that of its function.
+    owner: String,
     name: String,
-    listener: Arc<Listener>,
+    side: SocketSide,
     stopped: EventConsumer,
     connection: Connection,
     front_end: Arc<Mutex<FrontEnd<F>>>,
@@ -128,24 +134,30 @@ struct Guest<F> {
 impl<F: Function> Guest<F> {
     fn run(self, ready: Sender<()>) {
         if let Err(error) = self.accept_loop(ready) {
-            log::error!("guest {}: {error:#}", self.name);
+            log::error!(guest:% = self.owner; "guest {}: {error:#}", self.name);
         }
     }
 
     /// Serves one front-end after another.
     fn accept_loop(&self, ready: Sender<()>) -> Result<()> {
         let epoll = Epoll::new()?;
-        epoll.ctl(ControlOperation::Add, self.listener.as_raw_fd(), EpollEvent::new(EventSet::IN, SOCKET))?;
+        if let Some(fd) = self.side.to_watch() {
+            epoll.ctl(ControlOperation::Add, fd, EpollEvent::new(EventSet::IN, SOCKET))?;
+        }
         epoll.ctl(ControlOperation::Add, self.stopped.as_raw_fd(), EpollEvent::new(EventSet::IN, STOP))?;
         // The thread that starts the session waits for this.
         let _ = ready.send(());
         let mut events = [EpollEvent::default(); 4];
+        // A client tries to connect at once.
+        let pause = self.side.pause().map_or(-1, |pause| pause.as_millis() as i32);
+        let mut timeout = pause.min(0);
         loop {
-            let count = retry(|| epoll.wait(-1, &mut events))?;
+            let count = retry(|| epoll.wait(timeout, &mut events))?;
+            timeout = pause;
             if events[..count].iter().any(|event| event.data() == STOP) {
                 return Ok(());
             }
-            let served = match self.listener.accept() {
+            let served = match self.side.front_end() {
                 Ok(stream) => self.serve_contained(stream),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(()),
                 Err(error) => Err(error.into()),
@@ -166,7 +178,10 @@ impl<F: Function> Guest<F> {
         match panics::contain(|| self.serve(stream)) {
             Ok(served) => served,
             Err(panic) => {
-                log::error!("guest {}: its connection ends, for a fault of this program: {panic}", self.name);
+                log::error!(
+                    guest:% = self.owner;
+                    "guest {}: its connection ends, for a fault of this program: {panic}", self.name
+                );
                 if let Some(stream) = self.connection.lock().expect("no thread panics with it").take() {
                     let _ = stream.shutdown(Shutdown::Both);
                 }
@@ -181,12 +196,20 @@ impl<F: Function> Guest<F> {
 
     /// Serves a front-end until it leaves or breaks the rules.
     fn serve(&self, stream: UnixStream) -> Result<()> {
-        self.visit("connected");
+        match Peer::of(&stream) {
+            // The kernel tells who called listen(2), which may have been another process.
+            Ok(peer) if self.side.is_client() => {
+                self.visit(&format!("connected: its listener was made by {peer}"));
+            }
+            Ok(peer) => self.visit(&format!("connected: {peer}")),
+            Err(_) => self.visit("connected"),
+        }
         // Clone both before either is in use. If one clone fails, no other copy is left, and the
         // front-end sees at once that the connection ended.
         let (for_memory, for_end) = (stream.try_clone()?, stream.try_clone()?);
         self.front_end().connect(for_memory);
         *self.connection.lock().expect("no thread panics with it") = Some(for_end);
+        let _counted = CountedFrontEnd::count();
         let result = self.converse(stream);
         if let Some(stream) = self.connection.lock().expect("no thread panics with it").take() {
             // Memory that is not unmapped yet has the connection, too. Shut it down, so that the
@@ -213,12 +236,13 @@ impl<F: Function> Guest<F> {
     }
 
     fn visit(&self, what: &str) {
-        let message = || format!("guest {}: front-end {what}", self.name);
-        self.visits.borrow_mut().log(log::Level::Info, message);
+        let mut visits = self.visits.borrow_mut();
+        limited!(visits, Info, guest = self.owner; "guest {}: front-end {what}", self.name);
     }
 
     fn violation(&self, what: impl FnOnce() -> String) {
-        self.violations.borrow_mut().warn(|| format!("guest {}: {}", self.name, what()));
+        let mut violations = self.violations.borrow_mut();
+        limited!(violations, Warn, guest = self.owner; "guest {}: {}", self.name, what());
     }
 
     /// Refuses a client that connects while a front-end is served.
@@ -230,18 +254,14 @@ impl<F: Function> Guest<F> {
             return true;
         }
         // The accepted stream is dropped at the end of this function, so the client sees it closed.
-        let accepted = self.listener.accept();
+        let accepted = self.side.front_end();
         if accepted.as_ref().is_err_and(|error| error.kind() != ErrorKind::WouldBlock) {
             // Most likely out of file descriptors. The client stays in the queue, and epoll reports
             // it again at once, so pause.
             std::thread::sleep(PAUSE);
         } else if accepted.is_ok() {
-            self.violation(|| {
-                format!(
-                    "another front-end was refused: {} serves one at a time",
-                    self.listener.path().display()
-                )
-            });
+            let name = self.side.listener().map_or("", |listener| listener.name());
+            self.violation(|| format!("another front-end was refused: {name} serves one at a time"));
         }
         false
     }
@@ -255,7 +275,9 @@ impl<F: Function> Guest<F> {
         };
         add(stream.as_raw_fd(), SOCKET)?;
         add(self.stopped.as_raw_fd(), STOP)?;
-        add(self.listener.as_raw_fd(), ANOTHER)?;
+        if let Some(fd) = self.side.to_watch() {
+            add(fd, ANOTHER)?;
+        }
         let ours = stream.try_clone().map_err(VhostError::SocketError)?;
         let mut handler = BackendReqHandler::from_stream(stream, self.front_end.clone());
         let mut kick = WatchedKick { epoll: &epoll, kick: None };

@@ -1,16 +1,27 @@
 //! Listening Unix sockets, claimed for this process and open only to permitted users.
 
+mod connector;
+mod guard;
+mod inherited;
+mod peer;
+mod side;
+mod stream;
 mod watch;
 
+pub use connector::Connector;
+pub use inherited::Inherited;
+pub use peer::Peer;
+pub use side::SocketSide;
 pub use watch::SocketWatch;
 
 use crate::config::{Config, GuestConfig, Mode, User};
-use crate::ratelimit::RateLimit;
+use crate::ratelimit::{RateLimit, limited};
 use anyhow::{Context, Result, bail, ensure};
+use guard::PeerGuard;
 use rustix::event::epoll;
 use rustix::fs::{FlockOperation, Mode as FileMode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketAddrUnix;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -18,6 +29,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use stream::stream_socket;
 
 /// Most connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
@@ -33,27 +46,41 @@ pub struct SocketAccess {
     pub group: Option<u32>,
     /// Users who may connect. If empty, the file's mode alone decides.
     pub users: Vec<User>,
+    /// Name of the guest whose socket it is. `None` for the admin socket.
+    pub guest: Option<String>,
 }
 
-/// A listening socket that never blocks. Its file is removed when this is dropped.
+/// A listening socket that never blocks. If it was bound here, its file is removed when this is
+/// dropped.
 #[derive(Debug)]
 pub struct Listener {
-    path: PathBuf,
+    /// Its name in messages.
+    name: String,
+    /// The path at which it was bound here. `None` for an inherited socket.
+    path: Option<PathBuf>,
     access: SocketAccess,
+    guard: PeerGuard,
     /// An epoll set with the current socket. A thread that waits on it need not know which socket
     /// that is.
     gate: OwnedFd,
-    refusals: Mutex<RateLimit>,
     /// Limits messages about what happened to the file.
     changes: Mutex<RateLimit>,
+    /// Whether the socket's file was there at the last look.
+    is_reachable: AtomicBool,
     bound: Mutex<Bound>,
+}
+
+/// The socket of a [`Listener`].
+#[derive(Debug)]
+struct Bound {
+    listener: UnixListener,
+    file: Option<OwnFile>,
 }
 
 /// What a [`Listener`] holds of its path, until the socket's file is deleted.
 #[derive(Debug)]
-struct Bound {
-    listener: UnixListener,
-    file: FileId,
+struct OwnFile {
+    id: FileId,
     /// Keeps other daemons from claiming the path.
     lock: Lock,
 }
@@ -69,7 +96,15 @@ fn file_at(path: &Path) -> io::Result<FileId> {
 impl SocketAccess {
     /// Returns the access for this process's own user and root only.
     pub fn private() -> SocketAccess {
-        SocketAccess { mode: Mode(0o600), owner: None, group: None, users: Vec::new() }
+        SocketAccess { mode: Mode(0o600), owner: None, group: None, users: Vec::new(), guest: None }
+    }
+
+    /// Returns the access for this process's own user and root only, to a socket that somebody else
+    /// made. Its file's mode is not known.
+    pub fn private_inherited() -> SocketAccess {
+        let own = rustix::process::geteuid().as_raw();
+        let users = [own, 0].map(User::numbered);
+        SocketAccess { users: users.into(), ..SocketAccess::private() }
     }
 
     /// Returns the access for a guest's VMM.
@@ -83,6 +118,7 @@ impl SocketAccess {
             owner: config.socket_owner.as_ref().map(|owner| owner.id),
             group: config.socket_group.as_ref().map(|group| group.id),
             users: guest.users.clone(),
+            guest: Some(guest.configured_name().to_owned()),
         }
     }
 }
@@ -105,16 +141,35 @@ impl Listener {
             ensure_stale(path)?;
             fs::remove_file(path).with_context(|| format!("the stale socket {shown} cannot be removed"))?;
         }
-        let (listener, file) = bind(path, access)?;
+        let (listener, id) = bind(path, access)?;
+        Listener::of(
+            shown.to_string(),
+            Some(path),
+            access,
+            Bound { listener, file: Some(OwnFile { id, lock }) },
+        )
+    }
+
+    /// Takes over a socket that listens already. It has no file that this process may remove.
+    ///
+    /// # Errors
+    /// The system is out of a resource.
+    pub fn inherit(name: &str, listener: UnixListener, access: &SocketAccess) -> Result<Listener> {
+        Listener::of(name.to_owned(), None, access, Bound { listener, file: None })
+    }
+
+    fn of(name: String, path: Option<&Path>, access: &SocketAccess, bound: Bound) -> Result<Listener> {
         let gate = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
-        watch(&gate, &listener).context("epoll")?;
+        watch(&gate, &bound.listener).context("epoll")?;
         Ok(Listener {
-            path: path.to_owned(),
+            name,
+            path: path.map(Path::to_owned),
+            guard: PeerGuard::new(&access.users, access.guest.clone()),
             access: access.clone(),
             gate,
-            refusals: Mutex::default(),
             changes: Mutex::default(),
-            bound: Mutex::new(Bound { listener, file, lock }),
+            is_reachable: AtomicBool::new(true),
+            bound: Mutex::new(bound),
         })
     }
 
@@ -122,50 +177,62 @@ impl Listener {
     ///
     /// Returns false, and logs it, if the file is missing or another one afterwards.
     pub fn mend(&self) -> bool {
+        let is_there = self.mend_file();
+        self.is_reachable.store(is_there, Ordering::Relaxed);
+        is_there
+    }
+
+    /// Whether front-ends can connect, as of the last [`Listener::mend`].
+    ///
+    /// `None` for an inherited socket. This process does not know the file of such a one.
+    pub fn is_reachable(&self) -> Option<bool> {
+        self.path.as_ref().map(|_| self.is_reachable.load(Ordering::Relaxed))
+    }
+
+    fn mend_file(&self) -> bool {
+        let Some(path) = &self.path else { return true };
         let mut bound = self.bound.lock().expect(NO_PANIC);
-        let shown = self.path.display();
+        let shown = path.display();
         let mut changes = self.changes.lock().expect(NO_PANIC);
-        match file_at(&self.path) {
-            Ok(file) if file == bound.file => return true,
+        match file_at(path) {
+            Ok(file) if bound.has_id(file) => return true,
             Ok(_) => {
-                changes.warn(|| {
-                    format!(
-                        "{shown} was replaced by somebody else's file: no front-end reaches us; remove that"
-                    )
-                });
+                limited!(changes, Warn;
+                    "{shown} was replaced by somebody else's file: no front-end reaches us; remove that");
                 return false;
             }
             Err(_) => {}
         }
-        match self.bind_again(&mut bound) {
-            Ok(()) => changes.warn(|| format!("{shown} was deleted: it is bound anew")),
+        match self.bind_again(path, &mut bound) {
+            Ok(()) => limited!(changes, Warn; "{shown} was deleted: it is bound anew"),
             Err(error) => {
-                changes.warn(|| format!("{shown} was deleted, and cannot be bound anew yet: {error:#}"))
+                limited!(changes, Warn; "{shown} was deleted, and cannot be bound anew yet: {error:#}");
             }
         }
-        file_at(&self.path).is_ok_and(|file| file == bound.file)
+        file_at(path).is_ok_and(|file| bound.has_id(file))
     }
 
-    fn bind_again(&self, bound: &mut Bound) -> Result<()> {
+    fn bind_again(&self, path: &Path, bound: &mut Bound) -> Result<()> {
+        let Some(file) = &mut bound.file else { return Ok(()) };
         // The lock's file may be gone, too. Then the lock protects nothing.
-        if !bound.lock.is_at(&self.path) {
-            bound.lock = Lock::take(&self.path)?;
+        if !file.lock.is_at(path) {
+            file.lock = Lock::take(path)?;
         }
-        let (listener, file) = bind(&self.path, &self.access)?;
+        let (listener, id) = bind(path, &self.access)?;
         watch(&self.gate, &listener).context("epoll")?;
         // Closing the old socket removes it from the epoll set.
-        (bound.listener, bound.file) = (listener, file);
+        (bound.listener, file.id) = (listener, id);
         Ok(())
     }
 
-    /// Returns the directory of the socket's file.
-    pub fn directory(&self) -> &Path {
-        directory_of(&self.path)
+    /// Returns the directory of the socket's file, if the socket was bound here.
+    pub fn directory(&self) -> Option<&Path> {
+        self.path.as_deref().map(directory_of)
     }
 
-    /// Returns the path of the socket's file.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Returns its name in messages: its path, or its descriptor.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Accepts the next connection, as a blocking stream.
@@ -177,20 +244,14 @@ impl Listener {
     pub fn accept(&self) -> io::Result<UnixStream> {
         let (stream, _) = self.bound.lock().expect(NO_PANIC).listener.accept()?;
         stream.set_nonblocking(false)?;
-        if self.access.users.is_empty() {
-            return Ok(stream);
-        }
-        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
-        let user = peer.uid.as_raw();
-        if self.access.users.iter().any(|allowed| allowed.id == user) {
-            return Ok(stream);
-        }
-        let text = || {
-            let (path, process) = (self.path.display(), peer.pid.as_raw_pid());
-            format!("{path}: process {process} of user {user} is refused: the guest's users do not name it")
-        };
-        self.refusals.lock().expect(NO_PANIC).warn(text);
-        Err(io::ErrorKind::WouldBlock.into())
+        self.guard.check(&stream, &self.name)?;
+        Ok(stream)
+    }
+}
+
+impl Bound {
+    fn has_id(&self, id: FileId) -> bool {
+        self.file.as_ref().is_some_and(|file| file.id == id)
     }
 }
 
@@ -210,7 +271,9 @@ impl Drop for Listener {
     fn drop(&mut self) {
         // Removes the file only if it is still ours. The lock is released after that.
         let bound = self.bound.get_mut().expect(NO_PANIC);
-        remove(&self.path, bound.file);
+        if let (Some(path), Some(file)) = (&self.path, &bound.file) {
+            remove(path, file.id);
+        }
     }
 }
 
@@ -331,11 +394,6 @@ fn directory_fault(path: &Path, error: Errno) -> Option<String> {
     }
 }
 
-fn stream_socket() -> rustix::io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-}
-
 /// Fails unless the socket is stale.
 ///
 /// Only a refused connection proves that nobody listens. Any other failure may come from a live
@@ -356,211 +414,4 @@ fn ensure_stale(path: &Path) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Word;
-    use std::os::unix::net::UnixDatagram;
-    use std::sync::Barrier;
-    use tempfile::TempDir;
-
-    /// A temporary directory that is removed after the test.
-    struct Dir(TempDir);
-
-    impl Dir {
-        fn new() -> Dir {
-            Dir(TempDir::new().unwrap())
-        }
-
-        fn path(&self) -> PathBuf {
-            self.0.path().join("s")
-        }
-    }
-
-    fn claim(dir: &Dir) -> Result<Listener> {
-        Listener::claim(&dir.path(), &SocketAccess::private())
-    }
-
-    fn refused(dir: &Dir) -> String {
-        let inode = fs::symlink_metadata(dir.path()).unwrap().ino();
-        let error = format!("{:#}", claim(dir).unwrap_err());
-        assert_eq!(fs::symlink_metadata(dir.path()).unwrap().ino(), inode, "it is still there");
-        error
-    }
-
-    #[test]
-    fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
-        let dir = Dir::new();
-        drop(UnixListener::bind(dir.path()).unwrap());
-        let listener = claim(&dir).unwrap();
-        let this = format!("is in use by another process, {}: stop it", std::process::id());
-        assert!(refused(&dir).contains(&this));
-        UnixStream::connect(dir.path()).unwrap();
-        drop(listener);
-        assert!(!dir.path().exists());
-        // A process that does not use the lock.
-        let _living = UnixListener::bind(dir.path()).unwrap();
-        assert!(refused(&dir).contains("is in use by another process: stop it"));
-    }
-
-    #[test]
-    fn a_queue_of_connections_that_is_full_is_no_stale_socket() {
-        let dir = Dir::new();
-        let _living = UnixListener::bind(dir.path()).unwrap();
-        let address = SocketAddrUnix::new(dir.path()).unwrap();
-        let mut waiting = Vec::new();
-        loop {
-            let socket = stream_socket().unwrap();
-            match rustix::net::connect(&socket, &address) {
-                Ok(()) => waiting.push(socket),
-                Err(error) => break assert_eq!(error, Errno::AGAIN),
-            }
-        }
-        assert!(refused(&dir).contains("is in use"));
-    }
-
-    #[test]
-    fn one_of_two_that_start_at_once_has_the_socket() {
-        const ROUNDS: usize = 1000;
-        let dir = Dir::new();
-        drop(UnixListener::bind(dir.path()).unwrap());
-        let barrier = Barrier::new(2);
-        // No assertion in the loop: a thread that ended there would leave the other one at the
-        // barrier.
-        let start = || {
-            let mut outcomes = Vec::with_capacity(ROUNDS);
-            for _ in 0..ROUNDS {
-                barrier.wait();
-                let claimed = claim(&dir);
-                barrier.wait();
-                // Both threads have tried, so the one that has the socket can be reached.
-                outcomes.push(match &claimed {
-                    Ok(listener) => match UnixStream::connect(dir.path()).and_then(|_| listener.accept()) {
-                        Ok(_) => "has it".to_owned(),
-                        Err(error) => error.to_string(),
-                    },
-                    Err(error) => format!("{error:#}"),
-                });
-                barrier.wait();
-                // Leave a stale socket for the next round, as a killed process does.
-                if claimed.is_ok() {
-                    drop(claimed);
-                    let _ = UnixListener::bind(dir.path());
-                }
-            }
-            outcomes
-        };
-        let (ours, theirs) = std::thread::scope(|scope| {
-            let other = scope.spawn(start);
-            (start(), other.join().unwrap())
-        });
-        for outcomes in ours.iter().zip(&theirs) {
-            let (winner, loser) = if outcomes.0 == "has it" { outcomes } else { (outcomes.1, outcomes.0) };
-            assert!(winner == "has it" && loser.contains("is in use by another process"), "{outcomes:?}");
-        }
-    }
-
-    #[test]
-    fn a_lock_is_a_private_file_and_nothing_else() {
-        let dir = Dir::new();
-        let lock = dir.0.path().join("s.lock");
-        std::os::unix::fs::symlink(dir.0.path().join("elsewhere"), &lock).unwrap();
-        let error = || format!("{:#}", claim(&dir).unwrap_err());
-        assert!(error().contains("cannot open"), "{}", error());
-        assert!(!dir.0.path().join("elsewhere").exists());
-        fs::remove_file(&lock).unwrap();
-        fs::create_dir(&lock).unwrap();
-        assert!(error().contains("cannot open"), "{}", error());
-        fs::remove_dir(&lock).unwrap();
-        let _socket = UnixListener::bind(&lock).unwrap();
-        assert!(error().contains("cannot open"), "{}", error());
-        fs::remove_file(&lock).unwrap();
-        fs::write(&lock, "a number of long ago, and more").unwrap();
-        let listener = claim(&dir).unwrap();
-        assert_eq!(fs::read_to_string(&lock).unwrap(), format!("{}\n", std::process::id()));
-        assert_eq!(fs::metadata(&lock).unwrap().mode() & 0o777, 0o600);
-        drop(listener);
-        drop(claim(&dir).unwrap());
-    }
-
-    #[test]
-    fn a_directory_that_is_missing_is_named() {
-        let dir = Dir::new();
-        let error = |path: &str| {
-            let path = dir.0.path().join(path);
-            format!("{:#}", Listener::claim(&path, &SocketAccess::private()).unwrap_err())
-        };
-        let shown = dir.0.path().display();
-        let said = error("x/y/s");
-        let missing =
-            format!("{shown}/x/y/s: there is no directory {shown}/x/y: make it (`mkdir -p {shown}/x/y`)");
-        assert!(said.starts_with(&missing) && !said.contains(".lock"), "{said}");
-        fs::write(dir.0.path().join("file"), "").unwrap();
-        assert!(error("file/s").contains(&format!("{shown}/file is no directory")), "{}", error("file/s"));
-    }
-
-    /// A failure to connect, for other reasons than refusal, does not prove that a socket is stale.
-    #[test]
-    fn what_cannot_be_told_is_left_alone() {
-        let dir = Dir::new();
-        let _living = UnixDatagram::bind(dir.path()).unwrap();
-        assert!(refused(&dir).contains("cannot be told"));
-        fs::remove_file(dir.path()).unwrap();
-        fs::write(dir.path(), "").unwrap();
-        assert!(refused(&dir).contains("is no socket"));
-    }
-
-    #[test]
-    fn the_file_of_another_stays_when_ours_is_dropped() {
-        let dir = Dir::new();
-        let ours = claim(&dir).unwrap();
-        fs::remove_file(dir.path()).unwrap();
-        let _other = UnixListener::bind(dir.path()).unwrap();
-        drop(ours);
-        assert!(dir.path().exists());
-    }
-
-    #[test]
-    fn a_file_that_is_deleted_is_made_again_with_all_that_it_was() {
-        let dir = Dir::new();
-        let access = SocketAccess { mode: Mode(0o640), ..SocketAccess::private() };
-        let listener = Listener::claim(&dir.path(), &access).unwrap();
-        let is_reached = || {
-            let connected = UnixStream::connect(dir.path());
-            connected.is_ok() && listener.accept().is_ok()
-        };
-        assert!(listener.mend() && is_reached());
-        fs::remove_file(dir.path()).unwrap();
-        assert!(!is_reached() && listener.mend() && is_reached());
-        assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o640);
-        // The lock's file is deleted, too. Another daemon would make a new one.
-        fs::remove_dir_all(dir.0.path()).unwrap();
-        assert!(!listener.mend());
-        fs::create_dir(dir.0.path()).unwrap();
-        assert!(listener.mend() && is_reached());
-        assert!(refused(&dir).contains(&format!("in use by another process, {}", std::process::id())));
-        // A file that somebody else put there is not replaced.
-        fs::remove_file(dir.path()).unwrap();
-        fs::write(dir.path(), "").unwrap();
-        assert!(!listener.mend());
-        drop(listener);
-        assert!(dir.path().exists());
-    }
-
-    #[test]
-    fn mode_and_users_say_who_gets_in() {
-        let dir = Dir::new();
-        let me = rustix::process::getuid().as_raw();
-        let user = |id: u32| User::read(&id.to_string()).unwrap();
-        for (users, allowed) in [(vec![], true), (vec![user(me)], true), (vec![user(me + 1)], false)] {
-            let access = SocketAccess { mode: Mode(0o640), users, ..SocketAccess::private() };
-            let listener = Listener::claim(&dir.path(), &access).unwrap();
-            assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o640);
-            let _stream = UnixStream::connect(dir.path()).unwrap();
-            match listener.accept() {
-                Ok(_) => assert!(allowed),
-                Err(error) => assert!(!allowed && error.kind() == io::ErrorKind::WouldBlock),
-            }
-        }
-        drop(claim(&dir).unwrap());
-    }
-}
+mod tests;

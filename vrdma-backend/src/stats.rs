@@ -4,9 +4,11 @@ use crate::device::counters::{DeviceCounters, ObjectCounts};
 use crate::memory::sigbus;
 use crate::net::{NetCounters, SwitchStats};
 use crate::session::Presence;
+use crate::socket::Listener;
 use crate::worker::{GuestPlacement, Stopped, Worker, WorkerHandle};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Weak;
 use std::time::Instant;
 
 /// Version of the daemon.
@@ -61,6 +63,17 @@ pub struct Connected {
     pub net: Option<bool>,
 }
 
+/// Whether front-ends can connect to the socket of each of a guest's functions.
+///
+/// `None` if the guest lacks the function, or the daemon connects to its front-end.
+#[derive(Clone, Debug, Serialize)]
+pub struct Reachable {
+    /// The RDMA function.
+    pub rdma: Option<bool>,
+    /// The Ethernet function.
+    pub net: Option<bool>,
+}
+
 /// The counters of a guest.
 #[derive(Clone, Debug, Serialize)]
 pub struct GuestStats {
@@ -68,6 +81,8 @@ pub struct GuestStats {
     pub name: String,
     /// Whether its VMM is connected.
     pub connected: Connected,
+    /// Whether its VMM can connect, as far as the daemon knows.
+    pub reachable: Reachable,
     /// Objects that exist now.
     pub objects: ObjectCounts,
     /// TCP ports on which it accepts iWARP connections.
@@ -107,7 +122,7 @@ pub struct WorkerStats {
     /// Inter-worker packets received from other engines.
     pub packets_received: u64,
     /// Inter-worker packets sent with a pinned region of its guest instead of a copy.
-    pub packets_lent: u64,
+    pub packets_pinned: u64,
     /// Inter-worker packets that found no room in the ring.
     pub packets_lost: u64,
     /// Buffers made for frames to other workers, each as long as the longest frame.
@@ -137,6 +152,8 @@ pub struct Observed {
     pub place: GuestPlacement,
     /// Presence of front-ends: of its RDMA function, then of its Ethernet function.
     pub presence: [Option<Presence>; 2],
+    /// The sockets that listen: of its RDMA function, then of its Ethernet function.
+    pub listeners: [Option<Weak<Listener>>; 2],
     /// Whether it is a second RDMA function of the guest before, which has the Ethernet function.
     pub is_beside: bool,
 }
@@ -229,7 +246,7 @@ impl Part {
             uplink_received: count("uplink_received"),
             packets_sent: ports.sent,
             packets_received: ports.received,
-            packets_lent: ports.pinned,
+            packets_pinned: ports.pinned,
             packets_lost: ports.lost,
             buffers: count("buffers"),
             drop_spoofed: worker.spoofed(),
@@ -251,6 +268,8 @@ impl Part {
 fn guest_stats(worker: &mut Worker, guest: &Observed) -> GuestStats {
     let id = guest.place.device;
     let [rdma, net] = guest.presence.each_ref().map(|presence| presence.as_ref().map(Presence::is_connected));
+    let is_reachable = |listener: &Option<Weak<Listener>>| listener.as_ref()?.upgrade()?.is_reachable();
+    let [rdma_listens, net_listens] = guest.listeners.each_ref().map(is_reachable);
     let objects = worker.counts(id);
     let listening = worker.streams.listening(id);
     let mut transport: BTreeMap<&'static str, u64> = worker.engine.counters(id).iter().collect();
@@ -265,6 +284,7 @@ fn guest_stats(worker: &mut Worker, guest: &Observed) -> GuestStats {
     GuestStats {
         name: guest.name.clone(),
         connected: Connected { rdma, net },
+        reachable: Reachable { rdma: rdma_listens, net: net_listens },
         objects,
         listening,
         device: worker.outputs.device(id).counters.clone(),

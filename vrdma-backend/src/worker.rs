@@ -62,7 +62,7 @@ use crate::gids::GidView;
 use crate::memory::MrMemory;
 use crate::net::Net;
 use crate::queue::channel::{Channel, ChannelError};
-use crate::ratelimit::RateLimit;
+use crate::ratelimit::{RateLimit, limited};
 use crate::streams::Streams;
 use crate::translate::event::AsyncEvent;
 use crossbeam_channel::Receiver;
@@ -225,8 +225,8 @@ impl Worker {
         let device = self.outputs.device(id);
         device.counters.broken_channels += 1;
         let name = &device.guest.name;
-        self.violations
-            .warn(|| format!("guest {name}: channel {queue} of context {} is broken: {reason}", owner.0));
+        limited!(self.violations, Warn, guest = device.guest.configured_name();
+            "guest {name}: channel {queue} of context {} is broken: {reason}", owner.0);
     }
 }
 

@@ -282,6 +282,27 @@ fn sockets_whose_files_are_deleted_are_there_again() {
     assert!(["a", "net", "admin"].iter().all(|name| !sockets.join(name).exists()));
 }
 
+#[test]
+fn a_socket_that_nobody_reaches_is_told_in_the_counters() {
+    let (dir, other) = (Dir::new(), Dir::new());
+    let sockets = dir.path().join("run");
+    std::fs::create_dir(&sockets).unwrap();
+    let (guest, admin) = (format!("{}/a", sockets.display()), other.path().join("admin"));
+    let guest = format!("name=a,socket={guest},net-connect=/nowhere,mac=52:54:00:00:00:01");
+    let _running = Running::start(&["--guest", &guest, "--admin", admin.to_str().unwrap()]);
+    let expect = |part: &str| {
+        wait::until(part, || {
+            ask(&UnixStream::connect(&admin).unwrap(), "stats").contains(part).then_some(())
+        });
+    };
+    expect("\"reachable\":{\"rdma\":true,\"net\":null}");
+    // If that takes long, the socket is bound again and is in the way.
+    wait::until("a directory without sockets", || std::fs::remove_dir_all(&sockets).ok());
+    expect("\"reachable\":{\"rdma\":false,\"net\":null}");
+    std::fs::create_dir(&sockets).unwrap();
+    expect("\"reachable\":{\"rdma\":true,\"net\":null}");
+}
+
 /// Tests that root may give a guest's socket to the VMM's group, with only the capabilities of the
 /// unit file.
 #[test]
@@ -389,6 +410,33 @@ fn documented_counters_are_those_that_are_emitted() {
         );
     }
     assert_eq!(documented.len(), emitted.len());
+}
+
+/// Returns the counters that docs/troubleshooting.md names: `SECTION.COUNTER` in its tables.
+fn blamed(known: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<(&'static str, &'static str)> {
+    let text = include_str!("../../docs/troubleshooting.md");
+    let rows = text.lines().filter(|line| line.starts_with("| "));
+    let names = rows.flat_map(|row| row.split('`').skip(1).step_by(2));
+    // Other names have dots too, such as those of files. Their first part is no section.
+    names
+        .filter_map(|name| name.split_once('.'))
+        .filter(|(section, _)| known.contains_key(*section))
+        .collect()
+}
+
+#[test]
+fn counters_that_troubleshooting_names_exist() {
+    let known = documented();
+    let blamed = blamed(&known);
+    for (section, counter) in &blamed {
+        assert!(known[*section].contains(*counter), "there is no counter {section}.{counter}");
+    }
+    // A dropped RDMA packet is a symptom that somebody looks up.
+    for section in ["transport", "roce"] {
+        let drops = known[section].iter().filter(|key| key.starts_with("drop_"));
+        let missing: Vec<_> = drops.filter(|key| !blamed.contains(&(section, key.as_str()))).collect();
+        assert!(missing.is_empty(), "{section}: the page does not say what to do about {missing:?}");
+    }
 }
 
 /// Returns the counters of an uplink of this driver. `None` without root.

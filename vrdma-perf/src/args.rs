@@ -35,7 +35,7 @@ pub enum Command {
     /// WRITE between two engines over a port that needs no NIC
     Wire(Wire),
     /// WRITE between guests of two workers, beside two guests of one worker
-    Near(Near),
+    Workers(Workers),
     /// What this machine can do at best
     Limits(Limits),
     /// The standard set, each figure beside its limit, as a Markdown table
@@ -57,7 +57,7 @@ impl Command {
             | Command::Atomic(args)
             | Command::Bind(args) => Some(args.daemon.cpus),
             Command::Wire(args) => Some(args.cpus),
-            Command::Near(args) => Some(args.cpus),
+            Command::Workers(args) => Some(args.cpus),
             Command::Limits(args) => Some(args.cpus),
             Command::Report(args) => Some(args.daemon.cpus),
             Command::Compare(args) => Some(args.cpus),
@@ -300,9 +300,9 @@ pub struct Wire {
     /// Measure the time from the repair of a gap to the last WRITE, after this many frames arrived
     /// beyond the gap. FPDUs that are placed out of order stand beside FPDUs that wait
     #[arg(long, value_name = "FRAMES", requires = "iwarp", conflicts_with_all = ["size", "qp", "stalled", "tx_depth"], value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub hole: Option<u32>,
+    pub gap: Option<u32>,
     /// Give each host its own thread and processor
-    #[arg(long, requires = "iwarp", conflicts_with_all = ["stalled", "hole"])]
+    #[arg(long, requires = "iwarp", conflicts_with_all = ["stalled", "gap"])]
     pub apart: bool,
     /// Outstanding requests on each connection
     #[arg(short = 't', long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=128))]
@@ -325,9 +325,9 @@ pub struct Wire {
     pub json: bool,
 }
 
-/// Arguments of `vrdma-perf near`.
+/// Arguments of `vrdma-perf workers`.
 #[derive(Clone, Debug, Args)]
-pub struct Near {
+pub struct Workers {
     /// The measured quantity
     #[arg(value_enum)]
     pub figure: Figure,

@@ -17,7 +17,7 @@
 //! | `windows`, `beside` | in which windows of time is it measured, and beside what? |
 //! | `measure`, `limits`, `idle` | what are the results; what do idle connections cost? |
 //! | `table`, `lines`, `plot` | how is it shown: to people, in Markdown, as a curve? |
-//! | `wire`, `near` | two engines over a port, and the engines of two workers |
+//! | `wire`, `workers` | two engines over a port, and the engines of two workers |
 //! | `rows`, `document`, `report`, `account` | the standard set; where does the worker's time go? |
 
 mod account;
@@ -121,7 +121,7 @@ fn run(command: Command) -> Result<()> {
             println!("{text}");
             Ok(())
         }
-        Command::Near(args) => {
+        Command::Workers(args) => {
             println!("{}", workers::measure(&args)?);
             Ok(())
         }

@@ -103,7 +103,7 @@ fn one(row: &Row, time: f64, daemon: &DaemonArgs) -> Result<Shown> {
         | What::IwarpApart(..)
         | What::IwarpVeth(..)
         | What::Stalled(_)
-        | What::Hole(_) => {
+        | What::Gap(_) => {
             if !ports_are_ours(daemon) {
                 return Err(missing("its engines are this program's, not those of another daemon"));
             }
@@ -125,7 +125,7 @@ fn wire_of(what: What, time: f64, daemon: &DaemonArgs) -> Option<Wire> {
         }
         What::IwarpVeth(port, mtu, apart) => Wire { apart, ..iwarp(port, mtu) },
         What::Stalled(stalled) => Wire { stalled, ..iwarp(PortKind::Ring, 9000) },
-        What::Hole(beyond) => Wire { hole: Some(beyond), ..iwarp(PortKind::Ring, 9000) },
+        What::Gap(beyond) => Wire { gap: Some(beyond), ..iwarp(PortKind::Ring, 9000) },
         What::Command(..) | What::Processor(_) | What::Memory(..) => return None,
     })
 }
@@ -145,7 +145,7 @@ fn over(port: PortKind, duration: f64, daemon: &DaemonArgs) -> Wire {
         iwarp: false,
         qp,
         stalled: 0,
-        hole: None,
+        gap: None,
         apart: false,
         tx_depth,
         mtu,
@@ -333,7 +333,7 @@ mod tests {
             let Command::Wire(parsed) = cli.command else { panic!("{:?}", cli.command) };
             assert_eq!(parsed, wire);
         }
-        assert!(rows().any(|wire| wire.apart) && rows().any(|wire| wire.hole.is_some()));
+        assert!(rows().any(|wire| wire.apart) && rows().any(|wire| wire.gap.is_some()));
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub enum What {
     Stalled(u32),
     /// The time from the repair of a gap to the last WRITE, by iWARP over net_ring with an MTU of
     /// 9000. Gives the number of frames that arrived beyond the gap.
-    Hole(u32),
+    Gap(u32),
     /// Processor time of a sleeping daemon with this number of connected QPs.
     Processor(u32),
     /// Bytes of memory for each of this number of connected QPs. The flag is true for peers on
@@ -254,7 +254,7 @@ pub const ROWS: &[Row] = &[
         "> 2.09 GB/s",
     ),
     other("iWARP WRITE of 64 KiB, with 1,000 stalled peers", What::Stalled(1000), ">= 0.95"),
-    other("iWARP, from a hole's repair to the last WRITE, 64 frames placed beyond it", What::Hole(64), ""),
+    other("iWARP, from a gap's repair to the last WRITE, 64 frames placed beyond it", What::Gap(64), ""),
     other("64 KiB WRITE over net_af_packet, veth", What::Wire(PortKind::AfPacket, 65536), ">= 0.95"),
     other(
         "iWARP WRITE of 64 KiB over net_packet, veth, MTU of Ethernet",

@@ -13,7 +13,7 @@ mod writes;
 
 pub use spread::tables;
 
-use crate::args::{Figure, Near};
+use crate::args::{Figure, Workers};
 use crate::helper::Helper;
 use crate::line;
 use crate::table;
@@ -30,7 +30,7 @@ use writes::WorkerWrites;
 ///
 /// # Errors
 /// There is not enough memory, or a WRITE fails.
-pub fn measure(args: &Near) -> Result<String> {
+pub fn measure(args: &Workers) -> Result<String> {
     if args.model {
         return tables(args.duration, args.cpus);
     }
@@ -58,7 +58,7 @@ pub fn measure(args: &Near) -> Result<String> {
     };
     let until = Until::Time(Duration::from_secs_f64(args.duration));
     let turns = turns::take(until, || line::round_trip(&helper), own, || local.window())?;
-    let way = if args.frames { "as frames" } else { "near" };
+    let way = if args.frames { "as frames" } else { "as packets" };
     Ok(describe(&turns, args.figure, length, way))
 }
 
@@ -76,7 +76,7 @@ fn account_of(length: u32, duration: f64, times: &mut Histogram<u64>, kind: Kind
 /// Measures a pair of guests of one worker while another worker has such a pair too. The reference
 /// is the pair alone.
 fn measure_pairs(
-    args: &Near,
+    args: &Workers,
     helper: &Helper,
     kind: Kind,
     times: [&mut Histogram<u64>; 2],

@@ -131,7 +131,7 @@ fn frames_of_a_port_are_beside_what_engines_send_over_it() {
     for (line, figure, mtu) in [
         ("wire ring -s 64", "rate", 4096),
         ("wire memif", "bw", 4096),
-        ("wire ring --iwarp --hole 9", "lat", 4500),
+        ("wire ring --iwarp --gap 9", "lat", 4500),
     ] {
         let output = perf(&format!("{line} -D 0.05 --json"));
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));

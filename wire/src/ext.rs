@@ -70,7 +70,7 @@ pub struct AtomicEth {
     pub rkey: Rkey,
     /// Value to store, or to add.
     pub swap_or_add: u64,
-    /// Value to compare with. Without meaning for FetchAdd.
+    /// Value to compare with. Without meaning for other atomics than compare and swap.
     pub compare: u64,
 }
 

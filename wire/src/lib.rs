@@ -9,7 +9,6 @@
 //! | [`icrc`] | the invariant CRC of RoCEv2 |
 //! | [`head`] | the first headers of a frame, by which a switch forwards it |
 //! | [`eth`] | the Ethernet header and its 802.1Q tag |
-//! | [`opcode`] | the opcodes of IB packets |
 //! | [`entropy`] | UDP source ports |
 //! | [`iwarp`] | iWARP: MPA, DDP and RDMAP (with the feature `std`, which its CRC needs) |
 //! | [`tcp`] | the header of a TCP segment and its options |
@@ -35,7 +34,6 @@ mod ip;
 #[cfg(feature = "std")]
 pub mod iwarp;
 pub mod num;
-pub mod opcode;
 pub mod roce;
 mod rw;
 pub mod tcp;

@@ -5,7 +5,7 @@ mod part;
 
 pub use crate::bth::Bth;
 pub use crate::ext::{Aeth, AtomicEth, Credits, Deth, Feth, NakCode, Reth, RnrTimer, Syndrome};
-pub use body::{Body, Rc, Uc, Xrc};
+pub use body::{AtomicKind, Body, Opcode, Rc, Uc, Xrc};
 pub use part::{Part, ReadPart, SendTail, UcTail, WriteTail};
 
 use crate::DropReason;

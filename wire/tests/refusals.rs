@@ -127,8 +127,8 @@ fn faults_of_payloads() {
         Rc::Ack(aeth),
         Rc::AtomicAck(aeth, 5),
         Rc::ReadRequest(reth),
-        Rc::CompareSwap(atomic),
-        Rc::FetchAdd(atomic),
+        Rc::Atomic(AtomicKind::CompareSwap, atomic),
+        Rc::Atomic(AtomicKind::FetchAdd, atomic),
         Rc::Flush(Feth::new(true, false, false), reth),
     ];
     for body in bare.map(Body::Rc).into_iter().chain([Body::Cnp]) {

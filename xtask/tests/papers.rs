@@ -81,7 +81,17 @@ fn papers() -> Vec<(String, String)> {
         "docs/performance.md",
         "docs/testing.md",
     ];
-    let manual = ["ethernet", "iwarp", "monitoring", "security", "uplink", "vrdma-backend", "workers"];
+    let manual = [
+        "ethernet",
+        "iwarp",
+        "libvirt",
+        "monitoring",
+        "security",
+        "troubleshooting",
+        "uplink",
+        "vrdma-backend",
+        "workers",
+    ];
     let manual = manual.map(|page| format!("docs/{page}.md"));
     let mut names: Vec<String> = names.map(str::to_owned).into_iter().chain(manual).collect();
     for entry in std::fs::read_dir(workspace.join("docs/design")).unwrap() {

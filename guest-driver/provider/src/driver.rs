@@ -18,15 +18,21 @@ unsafe impl<T> Sync for Static<T> {}
 /// Patterns by which libibverbs matches a device.
 ///
 /// libibverbs matches the name of the device first, then the modalias of its parent. udev renames
-/// RDMA devices (for example to rocep0s4), so the modalias counts: the parent is a virtio device.
+/// RDMA devices (for example to rocep0s4), so the modalias counts.
+///
+/// The parent is the PCI function of the virtio device. Its vendor is virtio's, 0x1af4, and its
+/// device id is 0x1040 plus the virtio id (virtio 1.3, 4.1.2). With drivers of 0.1.0, and on other
+/// buses than PCI, the parent is the virtio device.
 ///
 /// The kernel driver binds a device with the stand-in id only if it carries our magic. So an RDMA
 /// device with that parent is ours.
 ///
-/// The name is for kernels whose RDMA device has another parent, for example the PCI function.
-static MATCHES: Static<[ffi::verbs_match_ent; 4]> = {
+/// The name is for kernels whose RDMA device has yet another parent.
+static MATCHES: Static<[ffi::verbs_match_ent; 6]> = {
     assert!(VIRTIO_ID == 0x2a && VIRTIO_ID_STANDIN == 0x26);
     Static([
+        modalias(c"pci:v00001AF4d0000106A*"),
+        modalias(c"pci:v00001AF4d00001066*"),
         modalias(c"virtio:d0000002Av*"),
         modalias(c"virtio:d00000026v*"),
         modalias(c"rdma_device:*Nvrdma*"),

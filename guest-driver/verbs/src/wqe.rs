@@ -187,7 +187,7 @@ impl<'a> Request<'a> {
     /// Fails if it is longer than the largest possible request.
     #[inline]
     pub fn units(&self) -> Result<usize, WqeError> {
-        let operands = if self.has_operands() { OPERANDS } else { 0 };
+        let operands = if self.opcode.has_operands() { OPERANDS } else { 0 };
         let bytes = match self.data {
             Data::Sges(sges) if sges.len() > unit::MAX_SGE_V1_1 as usize => {
                 return Err(WqeError::TooManyElements);
@@ -255,12 +255,12 @@ impl<'a> Request<'a> {
                 span.put_pair(DATA_OFFSET, xrc_body(self.srqn));
             }
             let data = self.data_offset();
-            if self.has_operands() {
+            if self.opcode.has_operands() {
                 span.put_pair(data, self.operands);
             }
             match self.data {
                 Data::Sges(sges) => {
-                    let start = if self.has_operands() { data + OPERANDS } else { data };
+                    let start = if self.opcode.has_operands() { data + OPERANDS } else { data };
                     for (i, sge) in sges.iter().enumerate() {
                         span.put_pair(start + i * SGE, sge.words());
                     }
@@ -323,18 +323,6 @@ impl<'a> Request<'a> {
     #[inline]
     fn data_offset(&self) -> usize {
         DATA_OFFSET + if self.flags & flags::XRC != 0 { unit::XRC_SHIFT as usize } else { 0 }
-    }
-
-    /// Returns whether [`Self::operands`] precede the SGEs. Such a request has at most one SGE.
-    #[inline]
-    fn has_operands(&self) -> bool {
-        matches!(
-            self.opcode,
-            WrOpcode::ATOMIC_CMP_AND_SWP
-                | WrOpcode::ATOMIC_FETCH_AND_ADD
-                | WrOpcode::BIND_MW
-                | WrOpcode::FLUSH
-        )
     }
 
     #[inline]

@@ -262,14 +262,14 @@ impl<'a> Lab<'a> {
             3 => SendOp::Write { remote, imm },
             4 => SendOp::Read { remote },
             5 => SendOp::AtomicWrite { remote },
-            6 => SendOp::CompareSwap { remote, compare: 1, swap: 2 },
-            7 => SendOp::FetchAdd { remote, add: 3 },
+            6 => SendOp::atomic(remote, Atomic::CompareSwap { compare: 1, swap: 2 }),
+            7 => SendOp::atomic(remote, Atomic::FetchAdd { add: 3 }),
             8 => SendOp::SendInvalidate { key: remote.rkey },
             9 => SendOp::LocalInvalidate { key: Rkey(self.input.near(self.window)) },
             10 => SendOp::Flush { remote, scope },
             _ => self.bind(),
         };
-        if matches!(op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite { .. }) {
+        if matches!(op, SendOp::Atomic { .. } | SendOp::AtomicWrite { .. }) {
             sge.length = 8;
         }
         let flags = self.input.byte();

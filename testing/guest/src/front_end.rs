@@ -84,6 +84,11 @@ impl FrontEnd {
         Ok(front_end)
     }
 
+    /// Returns a front-end over a connection on which protocol features are negotiated already.
+    pub fn over(link: Frontend, num_queues: u16) -> FrontEnd {
+        FrontEnd { link, num_queues }
+    }
+
     /// Reads the configuration space.
     ///
     /// # Errors
@@ -130,14 +135,13 @@ impl FrontEnd {
         let (at, ring, link) = (usize::from(index), &queue.ring, &mut self.link);
         link.set_vring_num(at, ring.size).context("SET_VRING_NUM")?;
         link.set_vring_base(at, base).context("SET_VRING_BASE")?;
-        let address = |gpa| ring.memory.host(gpa, 2).as_ptr().addr() as u64;
         let config = VringConfigData {
             queue_max_size: ring.size,
             queue_size: ring.size,
             flags: 0,
-            desc_table_addr: address(ring.desc),
-            used_ring_addr: address(ring.used),
-            avail_ring_addr: address(ring.avail),
+            desc_table_addr: address_of(ring, ring.desc),
+            used_ring_addr: address_of(ring, ring.used),
+            avail_ring_addr: address_of(ring, ring.avail),
             log_addr: None,
         };
         link.set_vring_addr(at, &config).context("SET_VRING_ADDR")?;
@@ -195,6 +199,11 @@ impl std::fmt::Debug for FrontEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FrontEnd").field("num_queues", &self.num_queues).finish_non_exhaustive()
     }
+}
+
+/// Returns the front-end's address of a part of a virtqueue.
+pub(crate) fn address_of(ring: &Ring, gpa: u64) -> u64 {
+    ring.memory.host(gpa, 2).as_ptr().addr() as u64
 }
 
 fn info(memory: &Memory, region: &Region) -> VhostUserMemoryRegionInfo {

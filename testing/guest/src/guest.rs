@@ -2,12 +2,13 @@
 
 use crate::control::ControlQueue;
 use crate::events::EventReceiver;
-use crate::front_end::{FrontEnd, Queue};
+use crate::front_end::{EVENT_IDX, FrontEnd, Queue, VERSION_1};
 use crate::memory::Memory;
 use crate::ring::Ring;
 use anyhow::Result;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use vhost::vhost_user::message::VhostUserVirtioFeatures;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use vrdma_abi::config::{Config, queue};
 
@@ -63,6 +64,36 @@ impl Default for GuestOptions {
     }
 }
 
+impl GuestOptions {
+    /// Makes the guest's memory.
+    pub(crate) fn make_memory(&self) -> Result<Arc<Memory>> {
+        let huge = self.huge_pages.then(|| Memory::huge(&self.memory).ok()).flatten();
+        Ok(huge.map_or_else(|| Memory::new(&self.memory), Ok)?)
+    }
+
+    /// Makes `num` clear virtqueues.
+    pub(crate) fn make_queues(&self, memory: &Arc<Memory>, config: &Config, num: u16) -> Result<Vec<Queue>> {
+        let first_channel = queue::FIRST_COMP_EVENTS + config.num_comp_vectors.get();
+        let make = |index| {
+            let size = match index {
+                queue::CONTROL => self.control_size,
+                _ if index < first_channel => self.event_size,
+                _ => self.channel_size,
+            };
+            let eventfd =
+                || Ok::<_, std::io::Error>(Arc::new(EventFd::new(EFD_NONBLOCK | libc::EFD_CLOEXEC)?));
+            Ok(Queue { ring: Ring::new(memory, size), kick: eventfd()?, call: eventfd()? })
+        };
+        (0..num).map(make).collect()
+    }
+
+    /// Returns the feature bits that driver and VMM accept.
+    pub(crate) fn driver_features(&self) -> u64 {
+        let event_idx = if self.event_idx { EVENT_IDX } else { 0 };
+        event_idx | VERSION_1 | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
+    }
+}
+
 /// A guest that is connected to the daemon. Several threads can use it at once.
 #[derive(Debug)]
 pub struct Guest {
@@ -89,28 +120,28 @@ impl Guest {
     /// # Errors
     /// The daemon is not there or refuses something, or a resource of the system is exhausted.
     pub fn connect(socket: &Path, options: GuestOptions) -> Result<Arc<Guest>> {
-        let huge = options.huge_pages.then(|| Memory::huge(&options.memory).ok()).flatten();
-        let memory = huge.map_or_else(|| Memory::new(&options.memory), Ok)?;
+        let memory = options.make_memory()?;
         let (mut front_end, config) = FrontEnd::connect(socket, &memory, options.event_idx)?;
-        let first_channel = queue::FIRST_COMP_EVENTS + config.num_comp_vectors.get();
-        let make = |index| {
-            let size = match index {
-                queue::CONTROL => options.control_size,
-                _ if index < first_channel => options.event_size,
-                _ => options.channel_size,
-            };
-            let eventfd =
-                || Ok::<_, std::io::Error>(Arc::new(EventFd::new(EFD_NONBLOCK | libc::EFD_CLOEXEC)?));
-            Ok(Queue { ring: Ring::new(&memory, size), kick: eventfd()?, call: eventfd()? })
-        };
-        let queues = (0..front_end.num_queues).map(make).collect::<Result<Vec<Queue>>>()?;
-        let control = ControlQueue::new(&queues[0], &memory, options.event_idx);
-        let events = queues[1..usize::from(first_channel)].iter();
-        let events: Vec<_> =
-            events.map(|queue| EventReceiver::new(queue, &memory, options.event_idx)).collect();
+        let queues = options.make_queues(&memory, &config, front_end.num_queues)?;
         for (index, queue) in queues.iter().enumerate() {
             front_end.start(index as u16, queue, 0)?;
         }
+        Ok(Guest::of(front_end, memory, options, config, queues))
+    }
+
+    /// Starts the driver over a front-end that has started the virtqueues.
+    pub(crate) fn of(
+        front_end: FrontEnd,
+        memory: Arc<Memory>,
+        options: GuestOptions,
+        config: Config,
+        queues: Vec<Queue>,
+    ) -> Arc<Guest> {
+        let control = ControlQueue::new(&queues[0], &memory, options.event_idx);
+        let first_channel = queue::FIRST_COMP_EVENTS + config.num_comp_vectors.get();
+        let events = queues[1..usize::from(first_channel)].iter();
+        let events: Vec<_> =
+            events.map(|queue| EventReceiver::new(queue, &memory, options.event_idx)).collect();
         events.iter().for_each(EventReceiver::kick);
         let guest = Guest {
             memory,
@@ -124,7 +155,7 @@ impl Guest {
             queues,
         };
         guest.refill_channels();
-        Ok(Arc::new(guest))
+        Arc::new(guest)
     }
 
     /// Locks the VMM.
@@ -211,14 +242,25 @@ impl Guest {
     /// # Errors
     /// The daemon refuses.
     pub fn restart(&self) -> Result<()> {
+        self.forget_queues();
+        self.fill_events();
+        self.resume(&vec![0; self.queues.len()])
+    }
+
+    /// Clears all virtqueues. The driver's ends of those with buffers of its own begin anew.
+    pub(crate) fn forget_queues(&self) {
         self.queues.iter().for_each(|queue| queue.ring.clear());
         *self.control() = ControlQueue::new(&self.queues[0], &self.memory, self.options.event_idx);
+        self.refill_channels();
+    }
+
+    /// Gives the device buffers for events, of queues that are clear.
+    pub(crate) fn fill_events(&self) {
         for (receiver, queue) in self.events.iter().zip(&self.queues[1..]) {
             let fresh = EventReceiver::new(queue, &self.memory, self.options.event_idx);
+            fresh.kick();
             *receiver.lock().expect("no panic with it") = fresh;
         }
-        self.refill_channels();
-        self.resume(&vec![0; self.queues.len()])
     }
 }
 

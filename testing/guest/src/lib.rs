@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`memory`] | the guest's memory: memfds that the daemon maps too, with gaps between regions if wanted |
 //! | [`front_end`] | the VMM: a vhost-user front-end |
+//! | [`cloud_hypervisor`] | the VMM, if it is cloud-hypervisor |
 //! | [`ring`], [`virtqueue`] | split virtqueues as a driver sees them; hostile guests can write every word |
 //! | [`guest`], [`control`], [`commands`], [`events`] | the guest kernel's driver: its control queue, commands, events |
 //! | [`ah`] | the guest kernel's table of address handles |
@@ -20,6 +21,7 @@
 //! message. Each wait has a limit ([`wait::PATIENCE`]).
 
 pub mod ah;
+pub mod cloud_hypervisor;
 pub mod cm;
 pub mod commands;
 pub mod context;

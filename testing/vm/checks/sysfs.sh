@@ -4,23 +4,34 @@ fail() { echo "$*"; exit 1; }
 same() { [ "$2" = "$3" ] || fail "$1: $2, not $3"; }
 
 device=/sys/class/infiniband/vrdma0
-virtio=$(readlink -f $device/device)
-function=$(readlink -f $virtio/..)
+function=$(readlink -f $device/device)
+virtio=$(readlink -f $function/virtio*)
 
-# The device's parent is the virtio device, which is in the PCI function.
-case ${virtio##*/} in virtio[0-9]*) ;; *) fail "the parent is $virtio" ;; esac
-case ${function##*/} in [0-9a-f]*:[0-9a-f]*:[0-9a-f]*.[0-7]) ;; *) fail "the parent's parent is $function" ;; esac
-same "driver" "$(basename $(readlink -f $virtio/driver))" vrdma
-same "subsystem of the parent" "$(basename $(readlink -f $virtio/subsystem))" virtio
-same "subsystem of the function" "$(basename $(readlink -f $function/subsystem))" pci
-same "the PCI function's way to the device" "$(ls -d /sys/bus/pci/devices/${function##*/}/virtio*/infiniband/vrdma0)" \
-    "/sys/bus/pci/devices/${function##*/}/${virtio##*/}/infiniband/vrdma0"
+# The device's parent is the PCI function, which has the virtio device, too.
+case ${function##*/} in [0-9a-f]*:[0-9a-f]*:[0-9a-f]*.[0-7]) ;; *) fail "the parent is $function" ;; esac
+same "subsystem of the parent" "$(basename $(readlink -f $function/subsystem))" pci
+same "driver of the parent" "$(basename $(readlink -f $function/driver))" virtio-pci
+case ${virtio##*/} in virtio[0-9]*) ;; *) fail "the virtio device is $virtio" ;; esac
+same "driver of the virtio device" "$(basename $(readlink -f $virtio/driver))" vrdma
+[ ! -e $virtio/infiniband ] || fail "the virtio device has the RDMA device"
 for file in vendor device class subsystem_vendor subsystem_device numa_node local_cpulist local_cpus; do
     [ -r $function/$file ] || fail "no $function/$file"
 done
 same "vendor of the function" "$(cat $function/vendor)" 0x1af4
-same "vendor of the parent" "$(cat $virtio/vendor)" 0x1af4
+case $(cat $function/device) in 0x1066 | 0x106a) ;; *) fail "the function's id is $(cat $function/device)" ;; esac
+# QEMU's test device has the class of other communication devices, and plugins of Kubernetes want 0x02.
+same "class of the function" "$(cat $function/class)" 0x078000
+grep -q '^pci:v00001AF4d000010\(66\|6A\)sv' $function/modalias || fail "modalias: $(cat $function/modalias)"
 grep -q '^virtio:d000000\(26\|2A\)v00001AF4$' $virtio/modalias || fail "modalias: $(cat $virtio/modalias)"
+
+# What the plugins of Kubernetes look up by the library rdmamap: the RDMA devices of a PCI function, of a netdev, and a device's files.
+same "RDMA devices of the PCI function" "$(cd /sys/bus/pci/devices/${function##*/}/infiniband && ls)" vrdma0
+[ -d /sys/bus/pci/devices/${function##*/}/infiniband/vrdma0 ] || fail "the PCI function's vrdma0 is no directory"
+same "RDMA device of the netdev" "$(cd /sys/class/infiniband && grep -l '^eth0$' */ports/*/gid_attrs/ndevs/* 2>/dev/null | head -n 1 | cut -d / -f 1)" vrdma0
+for class in infiniband_verbs infiniband_mad; do
+    grep -q '^vrdma0$' /sys/class/$class/*/ibdev || fail "no file of vrdma0 in $class"
+done
+[ -c /dev/infiniband/rdma_cm ] || fail "no /dev/infiniband/rdma_cm"
 
 # Attributes of the device.
 grep -q -e '^1: CA$' -e '^4: RNIC$' $device/node_type || fail "node_type: $(cat $device/node_type)"
@@ -47,10 +58,10 @@ for file in counters/port_xmit_data counters/port_rcv_packets hw_counters/lifesp
 done
 
 # The device's files for programs.
-uverbs=$(basename $(ls -d $virtio/infiniband_verbs/uverbs*))
+uverbs=$(basename $(ls -d $function/infiniband_verbs/uverbs*))
 same "the device of $uverbs" "$(cat /sys/class/infiniband_verbs/$uverbs/ibdev)" vrdma0
 [ -c /dev/infiniband/$uverbs ] || fail "no /dev/infiniband/$uverbs"
-umad=$(basename $(ls -d $virtio/infiniband_mad/umad*))
+umad=$(basename $(ls -d $function/infiniband_mad/umad*))
 same "the device of $umad" "$(cat /sys/class/infiniband_mad/$umad/ibdev)" vrdma0
 
 # The netdev belongs to another function, and names no RDMA device.

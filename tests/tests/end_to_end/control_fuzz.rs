@@ -60,45 +60,6 @@ fn kind(opcode: Opcode) -> Option<(usize, bool)> {
     })
 }
 
-const OPCODES: [Opcode; 36] = [
-    Opcode::QUERY_DEVICE,
-    Opcode::QUERY_PORT,
-    Opcode::QUERY_GID,
-    Opcode::ADD_GID,
-    Opcode::DEL_GID,
-    Opcode::ALLOC_CONTEXT,
-    Opcode::DEALLOC_CONTEXT,
-    Opcode::BIND_CHANNEL,
-    Opcode::UNBIND_CHANNEL,
-    Opcode::ALLOC_PD,
-    Opcode::DEALLOC_PD,
-    Opcode::ALLOC_XRCD,
-    Opcode::DEALLOC_XRCD,
-    Opcode::CREATE_CQ,
-    Opcode::RESIZE_CQ,
-    Opcode::DESTROY_CQ,
-    Opcode::REG_MR,
-    Opcode::DEREG_MR,
-    Opcode::GET_DMA_MR,
-    Opcode::CREATE_QP,
-    Opcode::MODIFY_QP,
-    Opcode::QUERY_QP,
-    Opcode::DESTROY_QP,
-    Opcode::SET_AH_TABLE,
-    Opcode::QUERY_COUNTERS,
-    Opcode::QUERY_CLOCK,
-    Opcode::MODIFY_CQ,
-    Opcode::REREG_MR,
-    Opcode::ALLOC_FAST_MR,
-    Opcode::ALLOC_MW,
-    Opcode::DEALLOC_MW,
-    Opcode::CREATE_SRQ,
-    Opcode::MODIFY_SRQ,
-    Opcode::QUERY_SRQ,
-    Opcode::DESTROY_SRQ,
-    Opcode::ATTACH_MCAST,
-];
-
 impl Model {
     /// Returns an object of a kind, or a number that is none.
     fn object(&mut self, kind: usize) -> u32 {
@@ -220,6 +181,11 @@ impl Model {
                 let req = RegMrReq { pdn, access: access.into(), iova, length: length.into() };
                 (req.as_bytes().to_vec(), self.runs(length))
             }
+            Opcode::SET_PORT_MTU => {
+                let mtu =
+                    if self.rng.one_in(10) { self.rng.nasty() as u32 } else { 256 << self.rng.below(5) };
+                (SetPortMtuReq { mtu: mtu.into(), reserved: 0.into() }.as_bytes().to_vec(), vec![])
+            }
             Opcode::GET_DMA_MR => {
                 let req = DmaMrReq { pdn: self.object(2).into(), access: self.small().into() };
                 (req.as_bytes().to_vec(), vec![])
@@ -280,7 +246,7 @@ impl Model {
                 (req.as_bytes().to_vec(), vec![])
             }
             Opcode::QUERY_SRQ => (object(self.object(7)), vec![]),
-            Opcode::ATTACH_MCAST => {
+            Opcode::ATTACH_MCAST | Opcode::DETACH_MCAST => {
                 let mut gid = [0; 16];
                 (gid[0], gid[15]) = (0xff, self.small() as u8);
                 let req = McastReq { qpn: self.object(5).into(), mgid: gid, ..McastReq::default() };
@@ -377,7 +343,8 @@ impl Model {
     /// Returns any command: its opcode and bytes, and room for the reply.
     fn command(&mut self, cookie: u64) -> (Opcode, Vec<u8>, u64) {
         // More objects are created than destroyed. Otherwise there would hardly be any.
-        let mut opcode = *self.rng.pick(&OPCODES);
+        let (_, number, _) = *self.rng.pick(Opcode::INFO.consts);
+        let mut opcode = Opcode(number as u16);
         if matches!(kind(opcode), Some((_, false))) && !self.rng.one_in(3) {
             opcode = *self.rng.pick(&[Opcode::CREATE_CQ, Opcode::CREATE_QP, Opcode::MODIFY_QP]);
         }

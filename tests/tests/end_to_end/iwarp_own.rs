@@ -203,7 +203,7 @@ fn nothing_is_lost_where_frames_are() {
         exchange(&mut a, &mut b, 8);
         let (near, far) = (lab.stats(), lab.remote_stats());
         let both = |counter| near.tcp(0, counter) + far.tcp(0, counter);
-        for counter in ["retransmits", "recoveries", "beyond_hole", "duplicates", "bad_checksum"] {
+        for counter in ["retransmits", "recoveries", "beyond_gap", "duplicates", "bad_checksum"] {
             assert_ne!(both(counter), 0, "{counter}");
         }
         assert_eq!(both("held_bytes"), 0);

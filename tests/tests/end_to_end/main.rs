@@ -4,6 +4,7 @@
 //! Under nextest each test has a process of its own.
 
 mod both;
+mod cloud_hypervisor;
 mod control;
 mod control_fuzz;
 mod counters;

@@ -18,12 +18,12 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
     pub(crate) fn departed(&mut self, work: &Work<'_>, segment: &Segment<'_>) -> bool {
         let requester = &mut self.qp.requester;
         requester.acknowledged(segment);
-        let count = segment.op.moved(self.counters, segment.length.into());
+        segment.row.count_bytes(self.counters, segment.length.into());
         if !segment.last {
             requester.started = true;
             return false;
         }
-        *count += 1;
+        segment.row.count(self.counters);
         requester.ended();
         self.end_send(work, WcStatus::Success);
         self.tell_if_drained();

@@ -5,7 +5,7 @@ use crate::base::memory::{Fault, Region};
 use crate::message::transfer::{
     Elements, Side, Span, TransferError, collect, copy, gather, may_be_used, scatter,
 };
-use crate::message::verdict::{Nak, Refusal, Target};
+use crate::message::verdict::{Nak, Refusal, Rejection, Target};
 use crate::objects::mr::Mrs;
 use crate::objects::outstanding::Scratch;
 use crate::objects::qp::Qp;
@@ -17,14 +17,6 @@ use crate::verbs::segment::Segment;
 use crate::verbs::work::Work;
 use core::sync::atomic::Ordering::{Release, SeqCst};
 use core::sync::atomic::{AtomicU64, fence};
-
-/// Whose fault it is that bytes did not arrive.
-pub(crate) enum Failure {
-    /// The requester's memory is at fault.
-    Local,
-    /// The responder's memory is at fault.
-    Remote(Refusal),
-}
 
 /// The requester's buffer of a segment.
 pub(crate) enum LocalBuffer<'a, R> {
@@ -99,7 +91,7 @@ pub(crate) fn execute<R: Region>(
     target: Target<'_, R>,
     local: LocalBuffer<'_, R>,
     scratch: &mut Scratch,
-) -> Result<Option<u64>, Failure> {
+) -> Result<Option<u64>, &'static Rejection> {
     let Some(there) = place(receiver, segment, target, scratch) else {
         if let SendOp::Flush { .. } = segment.op {
             // Guest memory belongs to this host, so what was written is already there. The fence
@@ -119,7 +111,7 @@ pub(crate) fn execute<R: Region>(
                     copy(Span::of(elements, sges, segment.offset, segment.length), there, segment.length)
                 }
             };
-            return moved.map(|()| None).map_err(|error| failure(segment.row, error, Side::Source));
+            return moved.map(|()| None).map_err(|error| rejection(segment.row, error, Side::Source));
         }
         SendOp::Read { .. } => {
             let here = match local {
@@ -130,13 +122,9 @@ pub(crate) fn execute<R: Region>(
                 }
             };
             let moved = copy(there, here, segment.length);
-            return moved.map(|()| None).map_err(|error| failure(segment.row, error, Side::Destination));
+            return moved.map(|()| None).map_err(|error| rejection(segment.row, error, Side::Destination));
         }
-        SendOp::CompareSwap { compare, swap, .. } => {
-            let exchange = |word: &AtomicU64| word.compare_exchange(compare, swap, SeqCst, SeqCst);
-            atomic(there, exchange)?.unwrap_or_else(|found| found)
-        }
-        SendOp::FetchAdd { add, .. } => atomic(there, |word| word.fetch_add(add, SeqCst))?,
+        SendOp::Atomic { op, .. } => atomic(there, |word| op.execute(word))?,
         SendOp::AtomicWrite { .. } => {
             let value = word(local)?;
             // A processor that sees this value also sees what was written before (IBTA annex A19).
@@ -153,7 +141,7 @@ pub(crate) fn execute<R: Region>(
         LocalBuffer::Memory(elements, sges) => Span::list(elements, sges, 0),
     };
     // The value has the byte order of guests, which is the host's.
-    scatter(&before.to_ne_bytes(), here).map_err(|_| Failure::Local)?;
+    scatter(&before.to_ne_bytes(), here).map_err(|_| &Rejection::Source)?;
     Ok(Some(before))
 }
 
@@ -165,27 +153,27 @@ pub(crate) fn check_placed<R: Region>(
     segment: &Segment<'_>,
     target: Target<'_, R>,
     scratch: &mut Scratch,
-) -> Result<(), Failure> {
+) -> Result<(), &'static Rejection> {
     let Some(there) = place(receiver, segment, target, scratch) else { return Ok(()) };
     if may_be_used(there, segment.length) {
         return Ok(());
     }
-    Err(Failure::Remote(refusal_of_memory(segment.row)))
+    Err(rejection_of_memory(segment.row))
 }
 
 /// Executes an accepted segment of a SEND or WRITE whose data are in a pinned region of another
 /// engine.
 ///
-/// Returns `Failure::Local` if the pinned region was revoked.
+/// Returns `Rejection::Source` if the pinned region was revoked.
 pub(crate) fn execute_pinned<R: Region>(
     receiver: &Receiver<'_, R>,
     segment: &Segment<'_>,
     target: Target<'_, R>,
     pinned: &dyn PinnedRegion<R>,
     scratch: &mut Scratch,
-) -> Result<(), Failure> {
+) -> Result<(), &'static Rejection> {
     let Some(there) = place(receiver, segment, target, scratch) else { return Ok(()) };
-    collect(pinned, there, segment.length).map_err(|error| failure(segment.row, error, Side::Source))
+    collect(pinned, there, segment.length).map_err(|error| rejection(segment.row, error, Side::Source))
 }
 
 /// Returns the responder's memory for the bytes of an accepted segment, or `None` if there are no
@@ -210,42 +198,45 @@ fn place<'a, R>(
 }
 
 /// Returns the 8 bytes of an operation's data, in the byte order of guests, which is the host's.
-fn word<R: Region>(local: LocalBuffer<'_, R>) -> Result<u64, Failure> {
+fn word<R: Region>(local: LocalBuffer<'_, R>) -> Result<u64, &'static Rejection> {
     let mut bytes = [0; 8];
     match local {
         // The requester, and the responder's checks, have checked the length.
         LocalBuffer::Bytes(data) => bytes.copy_from_slice(data),
         LocalBuffer::Region(region, at) => {
-            gather(Span::Flat(region, at), &mut bytes).map_err(|_| Failure::Local)?;
+            gather(Span::Flat(region, at), &mut bytes).map_err(|_| &Rejection::Source)?;
         }
         LocalBuffer::Memory(elements, sges) => {
-            gather(Span::list(elements, sges, 0), &mut bytes).map_err(|_| Failure::Local)?;
+            gather(Span::list(elements, sges, 0), &mut bytes).map_err(|_| &Rejection::Source)?;
         }
     }
     Ok(u64::from_ne_bytes(bytes))
 }
 
 /// Executes an atomic operation on the responder's 8 bytes.
-fn atomic<R: Region, T>(remote: Span<'_, R>, operation: impl FnOnce(&AtomicU64) -> T) -> Result<T, Failure> {
-    let operational = Failure::Remote(Refusal { nak: Nak::Operational, receive: None });
+fn atomic<R: Region, T>(
+    remote: Span<'_, R>,
+    operation: impl FnOnce(&AtomicU64) -> T,
+) -> Result<T, &'static Rejection> {
     match remote {
-        Span::Flat(region, offset) => region.with_word(offset, operation).map_err(|Fault| operational),
-        Span::List(..) => Err(operational),
+        Span::Flat(region, offset) => region.with_word(offset, operation).map_err(|Fault| OPERATIONAL),
+        Span::List(..) => Err(OPERATIONAL),
     }
 }
 
-/// Returns whose failure an error is. The requester's memory is on side `local`.
+/// The rejection of a segment whose memory may not be used. It ends no receive.
+const OPERATIONAL: &Rejection = &Rejection::Memory(Refusal { nak: Nak::Operational, receive: None });
+
+/// Returns the rejection for an error of a transfer. The requester's memory is on side `local`.
 #[cold]
-fn failure(row: &Row, error: TransferError, local: Side) -> Failure {
-    if error.side == local {
-        return Failure::Local;
-    }
-    Failure::Remote(refusal_of_memory(row))
+fn rejection(row: &Row, error: TransferError, local: Side) -> &'static Rejection {
+    if error.side == local { &Rejection::Source } else { rejection_of_memory(row) }
 }
 
-/// Returns the refusal of a segment because the responder's memory may not be used.
+/// Returns the rejection of a segment because the responder's memory may not be used.
 #[cold]
-fn refusal_of_memory(row: &Row) -> Refusal {
-    let receive = (row.receive == Receive::Always).then_some(WcStatus::LocProt);
-    Refusal { nak: Nak::Operational, receive }
+fn rejection_of_memory(row: &Row) -> &'static Rejection {
+    const OF_RECEIVE: &Rejection =
+        &Rejection::Memory(Refusal { nak: Nak::Operational, receive: Some(WcStatus::LocProt) });
+    if row.receive == Receive::Always { OF_RECEIVE } else { OPERATIONAL }
 }

@@ -25,7 +25,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         if let Err(status) = done {
             return self.fail(work, status);
         }
-        *work.op.moved(self.counters, 0) += 1;
+        work.row.count(self.counters);
         self.qp.requester.ended();
         self.end_send(work, WcStatus::Success);
         self.tell_if_drained();

@@ -15,20 +15,26 @@ use crate::verbs::segment::{Segment, Segmentation};
 
 /// The result of the responder's checks of a segment: where to execute it, or why not.
 ///
-/// The objection is a reference, so that it is a whole word, as the parts of a target are. A word
+/// The rejection is a reference, so that it is a whole word, as the parts of a target are. A word
 /// that shares its place with smaller fields is stored in parts. Reading it at once would wait
 /// until the parts are in the cache.
-pub(crate) type Verdict<'a, R> = Result<Target<'a, R>, &'static Objection>;
+pub(crate) type Verdict<'a, R> = Result<Target<'a, R>, &'static Rejection>;
 
 /// Why not to execute a segment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Objection {
-    /// There is no receive. The requester is told to wait (RNR).
-    Rnr,
-    /// The segment is refused, and the QP goes to ERR.
-    Nak(Refusal),
+pub(crate) enum Rejection {
     /// The segment is dropped, as if it had not arrived.
-    Drop(Reason),
+    Dropped(Reason),
+    /// The segment needs a receive, and there is none. The requester is told to wait (RNR).
+    NoReceive,
+    /// A check of the responder refuses the segment. The QP goes to ERR.
+    Refused(Refusal),
+    /// The responder's memory, or that of its receive, cannot be used. The QP goes to ERR.
+    Memory(Refusal),
+    /// The requester's memory cannot be read or written, or was revoked.
+    ///
+    /// This never happens to data in a packet, nor to data that were placed out of order.
+    Source,
 }
 
 /// The responder's memory for an accepted segment.
@@ -77,7 +83,7 @@ pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) 
     let Receiver { mrs, qp, .. } = *receiver;
     let row = segment.row;
     if !qp.is_receiving() {
-        return Err(&Objection::Drop(Reason::State));
+        return Err(&Rejection::Dropped(Reason::State));
     }
     check_sequence(qp, segment, row)?;
     check_lengths(qp, segment, row)?;
@@ -88,7 +94,7 @@ pub(crate) fn verdict<'a, R>(receiver: &Receiver<'a, R>, segment: &Segment<'_>) 
     let receive = check_resources(receiver, segment, row)?;
     match segment.op.remote() {
         None => {
-            let receive = receive.ok_or(&Objection::Rnr)?;
+            let receive = receive.ok_or(&Rejection::NoReceive)?;
             check_fits(qp, segment, receive)?;
             check_invalidation(mrs, qp, segment)?;
             Ok(Target::Receive(receive))
@@ -119,11 +125,11 @@ pub(crate) fn placement<'a, R>(
 }
 
 /// Returns a NAK that ends no receive.
-fn nak(nak: Nak) -> &'static Objection {
+fn nak(nak: Nak) -> &'static Rejection {
     match nak {
-        Nak::Invalid => &Objection::Nak(Refusal { nak: Nak::Invalid, receive: None }),
-        Nak::Access => &Objection::Nak(Refusal { nak: Nak::Access, receive: None }),
-        Nak::Operational => &Objection::Nak(Refusal { nak: Nak::Operational, receive: None }),
+        Nak::Invalid => &Rejection::Refused(Refusal { nak: Nak::Invalid, receive: None }),
+        Nak::Access => &Rejection::Refused(Refusal { nak: Nak::Access, receive: None }),
+        Nak::Operational => &Rejection::Refused(Refusal { nak: Nak::Operational, receive: None }),
     }
 }
 
@@ -131,7 +137,7 @@ fn nak(nak: Nak) -> &'static Objection {
 ///
 /// Only its continuation may follow a message in progress. A continuation may follow nothing else.
 #[inline(always)]
-fn check_sequence(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'static Objection> {
+fn check_sequence(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'static Rejection> {
     let expected = if segment.first { Message::None } else { row.message };
     if qp.responder.in_progress == expected { Ok(()) } else { Err(nak(Nak::Invalid)) }
 }
@@ -141,7 +147,7 @@ fn check_sequence(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'sta
 /// Path MTU and position in the message determine the length of a packet. A longer segment is wrong
 /// if both ends would not cut the message into the same packets.
 #[inline(always)]
-fn check_lengths(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'static Objection> {
+fn check_lengths(qp: &Qp, segment: &Segment<'_>, row: &Row) -> Result<(), &'static Rejection> {
     let mtu = qp.path_mtu;
     let right = match segment.segmentation {
         Segmentation::Local(theirs) => theirs == mtu || segment.message <= mtu.min(theirs).bytes(),
@@ -185,26 +191,26 @@ fn check_resources<'a, R>(
     receiver: &Receiver<'a, R>,
     segment: &Segment<'_>,
     row: &Row,
-) -> Result<Option<&'a RecvSlot>, &'static Objection> {
+) -> Result<Option<&'a RecvSlot>, &'static Rejection> {
     if row.has_response() && receiver.qp.max_dest_rd_atomic == 0 {
         return Err(nak(Nak::Invalid));
     }
     if !segment.needs_receive() {
         return Ok(None);
     }
-    receiver.receive().ok_or(&Objection::Rnr).map(Some)
+    receiver.receive().ok_or(&Rejection::NoReceive).map(Some)
 }
 
 /// Checks that a SEND fits its receive (IBTA 9.7.4.1.6).
 ///
 /// If not, the receive ends with a length error, and the sender learns of an invalid request.
 #[inline(always)]
-fn check_fits(qp: &Qp, segment: &Segment<'_>, receive: &RecvSlot) -> Result<(), &'static Objection> {
+fn check_fits(qp: &Qp, segment: &Segment<'_>, receive: &RecvSlot) -> Result<(), &'static Rejection> {
     let needed = qp.responder.received.saturating_add(segment.length);
     if needed <= receive.length && needed <= MAX_MESSAGE {
         return Ok(());
     }
-    Err(&Objection::Nak(Refusal { nak: Nak::Invalid, receive: Some(WcStatus::LocLen) }))
+    Err(&Rejection::Refused(Refusal { nak: Nak::Invalid, receive: Some(WcStatus::LocLen) }))
 }
 
 /// Checks that the peer may invalidate the key that a SEND names.
@@ -212,10 +218,10 @@ fn check_fits(qp: &Qp, segment: &Segment<'_>, receive: &RecvSlot) -> Result<(), 
 /// If not, the receive ends as an invalid request, as it does with rdma_rxe. The sender learns that
 /// it had no access.
 #[inline(always)]
-fn check_invalidation<R>(mrs: &Mrs<R>, qp: &Qp, segment: &Segment<'_>) -> Result<(), &'static Objection> {
+fn check_invalidation<R>(mrs: &Mrs<R>, qp: &Qp, segment: &Segment<'_>) -> Result<(), &'static Rejection> {
     match segment.op.invalidates() {
         Some(key) if segment.last && !mrs.peer_may_invalidate(key, qp.holder()) => {
-            Err(&Objection::Nak(Refusal { nak: Nak::Access, receive: Some(WcStatus::RemInvReq) }))
+            Err(&Rejection::Refused(Refusal { nak: Nak::Access, receive: Some(WcStatus::RemInvReq) }))
         }
         _ => Ok(()),
     }

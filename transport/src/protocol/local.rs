@@ -6,12 +6,13 @@
 use crate::base::memory::Region;
 use crate::base::qp_ref::QpRef;
 use crate::base::time::{Instant, NEVER, rnr_delay};
-use crate::message::accept::{Rejection, SegmentData, accept};
+use crate::message::accept::{SegmentData, accept};
 use crate::message::core::Core;
 use crate::message::ctx::QpCtx;
 use crate::message::pair::Pair;
 use crate::message::segmentation::{local_buffer, segment_of};
 use crate::message::step::Step;
+use crate::message::verdict::Rejection;
 use crate::objects::qp::Qp;
 use crate::objects::qp::requester::Wait;
 use crate::objects::receiver::Receiver;
@@ -146,28 +147,24 @@ fn deliver_rc<R: Region>(
     {
         return choose_queue(core, peer, srqn, sink);
     }
-    // A closure would not be inlined here.
-    let accepted = match is_in_sequence(peer_qp, &segment) {
-        true => accept(&receiver, &segment, SegmentData::Buffer(local), common.recv_scratch),
-        false => Err(Rejection::Dropped(Reason::Psn)),
-    };
-    match accepted {
+    if !is_in_sequence(peer_qp, &segment) {
+        core.devices.count_drop(peer.device, Reason::Psn);
+        return RcDelivery::Lost;
+    }
+    match accept(&receiver, &segment, SegmentData::Buffer(local), common.recv_scratch) {
         Ok(_) => {
             pair.peer().arrived(place.qpn, &segment);
             let mut own = pair.own();
             own.qp.set_route(peer.device);
             if own.departed(work, &segment) { RcDelivery::All } else { RcDelivery::Part }
         }
-        Err(Rejection::Dropped(reason)) => {
+        Err(&Rejection::Dropped(reason)) => {
             core.devices.count_drop(peer.device, reason);
             RcDelivery::Lost
         }
-        Err(Rejection::NoReceive) => {
-            let wait = (qp.requester.wait, qp.timer != NEVER);
-            find_no_receive(core, place, peer, wait, sink)
-        }
+        Err(Rejection::NoReceive) => find_no_receive(core, place, peer, sink),
         Err(Rejection::Source) => RcDelivery::Failed(WcStatus::LocProt, None),
-        Err(Rejection::Refused(refusal) | Rejection::Memory(refusal)) => {
+        Err(&(Rejection::Refused(refusal) | Rejection::Memory(refusal))) => {
             let event = pair.peer().refuse(refusal);
             RcDelivery::Failed(refusal.nak.status(), Some((peer, event)))
         }
@@ -233,20 +230,19 @@ fn seek_peer<R: Region>(
 
 /// Decides how a sender waits whose peer has no receive.
 ///
-/// `wait` is what the sender waited for, and `has_time` tells whether it has a deadline. The engine
-/// asks the caller to drain posts, unless the caller has done so for this request. A sender that
-/// was woken in vain waits on until its deadline.
+/// The engine asks the caller to drain posts, unless the caller has done so for this request. A
+/// sender that was woken in vain waits on until its deadline.
 fn find_no_receive<R: Region>(
     core: &mut Core<R>,
     place: QpRef,
     peer: QpRef,
-    (wait, has_time): (Wait, bool),
     sink: &mut impl Sink,
 ) -> RcDelivery {
     core.known(peer, sink).still_no_receive();
-    match wait {
+    let (_, qp) = core.devices.known(place);
+    match qp.requester.wait {
         Wait::Drained => {}
-        Wait::Woken if has_time => {
+        Wait::Woken if qp.timer != NEVER => {
             core.known(place, sink).qp.requester.wait = Wait::Receive;
             core.known(peer, sink).sender_waits();
             return RcDelivery::StillNotReady;

@@ -5,6 +5,7 @@
 //! engine wrote is refused with a [`Violation`], or results in a valid engine.
 
 mod error;
+pub(crate) mod fields;
 mod names;
 pub mod record;
 

@@ -110,9 +110,10 @@ fn atomics_change_memory_and_bring_the_value_before() {
     let value = |end: &End, at| u64::from_ne_bytes(end.memory.bytes(at, 8).try_into().unwrap());
     b.memory.fill(8, &u64::MAX.to_ne_bytes());
     let remote = b.remote(8);
-    pair.post(&a, 1, SendOp::FetchAdd { remote, add: 5 }, Payload::Sges(&[a.sge(0, 8)])).unwrap();
+    pair.post(&a, 1, SendOp::atomic(remote, Atomic::FetchAdd { add: 5 }), Payload::Sges(&[a.sge(0, 8)]))
+        .unwrap();
     assert_eq!((value(&a, 0), value(&b, 8)), (u64::MAX, 4));
-    let swap = |compare| SendOp::CompareSwap { remote, compare, swap: 99 };
+    let swap = |compare| SendOp::atomic(remote, Atomic::CompareSwap { compare, swap: 99 });
     pair.post(&a, 2, swap(5), Payload::Sges(&[a.sge(0, 3), a.sge(3, 5)])).unwrap();
     assert_eq!((value(&a, 0), value(&b, 8)), (4, 4));
     pair.post(&a, 3, swap(4), Payload::Sges(&[a.sge(0, 8)])).unwrap();

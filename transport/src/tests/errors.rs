@@ -53,8 +53,8 @@ fn local_protection_error_for_own_elements() {
 fn local_protection_error_for_results_without_local_write() {
     for op in [
         |b: &End| SendOp::Read { remote: b.remote(0) },
-        |b: &End| SendOp::FetchAdd { remote: b.remote(0), add: 1 },
-        |b: &End| SendOp::CompareSwap { remote: b.remote(0), compare: 0, swap: 1 },
+        |b: &End| SendOp::atomic(b.remote(0), Atomic::FetchAdd { add: 1 }),
+        |b: &End| SendOp::atomic(b.remote(0), Atomic::CompareSwap { compare: 0, swap: 1 }),
     ] {
         let mut pair = Pair::connected();
         let (a, b) = (pair.a.clone(), pair.b.clone());
@@ -87,7 +87,7 @@ fn local_length_error_for_atomics_not_of_8_bytes() {
         let (sge, remote) = ([a.sge(0, length)], b.remote(0));
         a.memory.fill(0, &data);
         let (op, payload) = match kind {
-            0 => (SendOp::FetchAdd { remote, add: 1 }, Payload::Sges(&sge)),
+            0 => (SendOp::atomic(remote, Atomic::FetchAdd { add: 1 }), Payload::Sges(&sge)),
             1 => (SendOp::AtomicWrite { remote }, Payload::Sges(&sge)),
             _ => (SendOp::AtomicWrite { remote }, Payload::Inline(&data[..length as usize])),
         };
@@ -158,8 +158,8 @@ fn remote_access_error_for_the_peers_region() {
             let op = match kind {
                 0 => write_to(remote),
                 1 => SendOp::Read { remote },
-                2 => SendOp::FetchAdd { remote, add: 1 },
-                3 => SendOp::CompareSwap { remote, compare: 0, swap: 1 },
+                2 => SendOp::atomic(remote, Atomic::FetchAdd { add: 1 }),
+                3 => SendOp::atomic(remote, Atomic::CompareSwap { compare: 0, swap: 1 }),
                 _ => SendOp::AtomicWrite { remote },
             };
             pair.post_recv(&b, 9, &[]).unwrap();
@@ -193,7 +193,7 @@ fn remote_invalid_request_for_what_the_peers_qp_does_not_allow() {
         let op = match kind {
             0 => write_to(b.remote(0)),
             1 | 3 => SendOp::Read { remote: b.remote(0) },
-            2 => SendOp::FetchAdd { remote: b.remote(0), add: 1 },
+            2 => SendOp::atomic(b.remote(0), Atomic::FetchAdd { add: 1 }),
             _ => SendOp::AtomicWrite { remote: b.remote(0) },
         };
         let outcome = outcome(&mut pair, op, Payload::Sges(&[a.sge(0, 8)]));
@@ -209,7 +209,11 @@ fn remote_invalid_request_for_unaligned_atomics() {
         let (a, b) = (pair.a.clone(), pair.b.clone());
         a.memory.fill(0, &[1; 8]);
         let remote = b.remote(4);
-        let op = if write { SendOp::AtomicWrite { remote } } else { SendOp::FetchAdd { remote, add: 1 } };
+        let op = if write {
+            SendOp::AtomicWrite { remote }
+        } else {
+            SendOp::atomic(remote, Atomic::FetchAdd { add: 1 })
+        };
         let outcome = outcome(&mut pair, op, Payload::Sges(&[a.sge(0, 8)]));
         let events = vec![('b', Event::QpRequestError(b.qpn))];
         assert_eq!(outcome, (vec![('a', 1, WcStatus::RemInvReq)], events, (Error_, Error_)));
@@ -270,7 +274,7 @@ fn vanished_memory_is_a_protection_error_at_home_and_an_operational_one_abroad()
         let op = match kind {
             0 => write_to(remote),
             1 => SendOp::Read { remote },
-            2 => SendOp::FetchAdd { remote, add: 1 },
+            2 => SendOp::atomic(remote, Atomic::FetchAdd { add: 1 }),
             3 => SEND,
             _ => SendOp::AtomicWrite { remote },
         };

@@ -132,7 +132,7 @@ fn a_window_serves_reads_and_atomics_as_its_rights_say() {
                 for (op, right) in [
                     (SendOp::Write { remote, imm: None }, Access::REMOTE_WRITE),
                     (SendOp::Read { remote }, Access::REMOTE_READ),
-                    (SendOp::FetchAdd { remote, add: 1 }, Access::REMOTE_ATOMIC),
+                    (SendOp::atomic(remote, Atomic::FetchAdd { add: 1 }), Access::REMOTE_ATOMIC),
                 ] {
                     let payload = [walk.ends[A].sge(16_384, 8)];
                     walk.post(A, op, Payload::Sges(&payload)).unwrap();

@@ -127,10 +127,11 @@ const RULES: [Rule; 10] = [
         effect: Contents { landing: ORIGINAL, ..UNTOUCHED },
     },
     Rule {
-        op: |remote| SendOp::CompareSwap {
-            remote,
-            compare: u64::from_ne_bytes(ORIGINAL),
-            swap: u64::from_ne_bytes(SWAP),
+        op: |remote| {
+            SendOp::atomic(
+                remote,
+                Atomic::CompareSwap { compare: u64::from_ne_bytes(ORIGINAL), swap: u64::from_ne_bytes(SWAP) },
+            )
         },
         services: RC,
         sent: WcOpcode::CompareSwap,
@@ -143,7 +144,7 @@ const RULES: [Rule; 10] = [
         effect: Contents { landing: ORIGINAL, word: SWAP, ..UNTOUCHED },
     },
     Rule {
-        op: |remote| SendOp::FetchAdd { remote, add: 1 },
+        op: |remote| SendOp::atomic(remote, Atomic::FetchAdd { add: 1 }),
         services: RC,
         sent: WcOpcode::FetchAdd,
         received: None,

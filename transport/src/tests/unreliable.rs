@@ -176,7 +176,7 @@ fn a_message_that_breaks_off_leaves_its_receive_to_the_next() {
 fn own_mistakes_stop_the_send_queue_alone() {
     let cases = [
         (WcStatus::LocQpOp, SendOp::Read { remote: Remote::default() }, 8),
-        (WcStatus::LocQpOp, SendOp::FetchAdd { remote: Remote::default(), add: 1 }, 8),
+        (WcStatus::LocQpOp, SendOp::atomic(Remote::default(), Atomic::FetchAdd { add: 1 }), 8),
         (WcStatus::LocQpOp, SendOp::AtomicWrite { remote: Remote::default() }, 8),
         (WcStatus::LocProt, SEND, (1 << 20) + 1),
         (WcStatus::LocLen, SEND, MAX_MESSAGE + 1),

@@ -194,7 +194,7 @@ fn a_request_reaches_memory_of_the_pd_of_the_queue_that_it_names() {
             xrc.post(0, id, queue.srqn(), op, Payload::Sges(&landing));
         }
         let word = [own.sge(64, 8)];
-        let add = SendOp::FetchAdd { remote: other.end.remote(8), add: 5 };
+        let add = SendOp::atomic(other.end.remote(8), Atomic::FetchAdd { add: 5 });
         xrc.post(0, 4, other.srqn(), add, Payload::Sges(&word));
         xrc.receive(0, 9, 0);
         let imm = Some(Imm::from_bytes([1, 2, 3, 4]));

@@ -213,6 +213,12 @@ impl Counters {
         self.iter().filter(|(name, _)| of_arrival(name)).fold(0, |sum, (_, count)| sum.saturating_add(count))
     }
 
+    /// Returns the number of atomics executed as requester, ATOMIC WRITEs included.
+    pub fn atomics(&self) -> u64 {
+        let counts = [self.compare_swaps, self.fetch_adds, self.atomic_writes];
+        counts.into_iter().fold(0, u64::saturating_add)
+    }
+
     /// Counts a message that was dropped on arrival, or that could not be sent.
     pub(crate) fn dropped(&mut self, reason: Reason) {
         let count = match reason {

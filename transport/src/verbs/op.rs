@@ -1,19 +1,26 @@
 //! The operations of send queues, one row each.
 //!
-//! Requester, responder and transport kinds ask the row. The effect of an operation on memory is in
+//! The row has all that requester, responder, transport kinds and counters have to know of an
+//! operation. The effect of an operation on memory is in
 //! [`execute`](crate::message::effect::execute). How it looks in packets is up to the transport
 //! kind.
 
+mod columns;
 mod effort;
-mod fields;
 mod placement;
+mod row;
 
+pub(crate) use columns::{Answer, DataDirection, Message, Receive, Services};
 pub use placement::{FlushScope, Placement};
 
 use crate::base::memory::Access;
-use crate::verbs::attr::QpType;
+use crate::save::fields::same_fields;
+use crate::verbs::counters::Counters;
 use crate::verbs::window::Bind;
-use vrdma_wire::num::{Imm, Mtu, Rkey};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::SeqCst;
+use vrdma_wire::num::{Imm, Rkey};
+use vrdma_wire::roce::AtomicKind;
 
 /// The operation of a send request.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -35,22 +42,15 @@ pub enum SendOp {
         /// Source.
         remote: Remote,
     },
-    /// Compares the peer's 8 bytes with `compare`, and stores `swap` if they are equal. Returns the
-    /// previous value.
-    CompareSwap {
-        /// The 8 bytes, aligned.
-        remote: Remote,
-        /// Value to compare with.
-        compare: u64,
-        /// Value to store if equal.
-        swap: u64,
-    },
-    /// Adds to the peer's 8 bytes. Returns the previous value.
-    FetchAdd {
-        /// The 8 bytes, aligned.
-        remote: Remote,
-        /// Value to add, wrapping.
-        add: u64,
+    /// Replaces the peer's 8 bytes in one step. Returns the previous value.
+    Atomic {
+        /// Address of the 8 bytes, aligned.
+        addr: u64,
+        /// Key of the peer's region. (It and the address are fields because a [`Remote`] would make
+        /// each request larger.)
+        rkey: Rkey,
+        /// What replaces them.
+        op: Atomic,
     },
     /// Stores 8 bytes in the peer's memory at once, after all earlier messages (IBTA annex A19).
     AtomicWrite {
@@ -110,33 +110,51 @@ pub struct Remote {
     pub rkey: Rkey,
 }
 
-/// The operation of a completed request (enum `ibv_wc_opcode`).
+/// What an atomic stores.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Atomic {
+    /// `swap` if the value is `compare`, and otherwise the value that is there.
+    CompareSwap {
+        /// Value to compare with.
+        compare: u64,
+        /// Value to store if equal.
+        swap: u64,
+    },
+    /// The sum.
+    FetchAdd {
+        /// Value to add, wrapping.
+        add: u64,
+    },
+}
+
+/// The operation of a completed request, with the number of enum `ibv_wc_opcode`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum WcOpcode {
     /// SEND, with or without immediate data.
-    Send,
+    Send = 0,
     /// WRITE, with or without immediate data.
-    Write,
+    Write = 1,
     /// READ.
-    Read,
+    Read = 2,
     /// Compare and swap.
-    CompareSwap,
+    CompareSwap = 3,
     /// Fetch and add.
-    FetchAdd,
-    /// ATOMIC WRITE.
-    AtomicWrite,
-    /// FLUSH.
-    Flush,
+    FetchAdd = 4,
     /// A bind of a memory window.
-    BindMw,
+    BindMw = 5,
     /// An invalidation of a key of the own device.
-    LocalInvalidate,
-    /// A fast registration.
-    RegMr,
+    LocalInvalidate = 6,
+    /// FLUSH.
+    Flush = 8,
+    /// ATOMIC WRITE.
+    AtomicWrite = 9,
+    /// A fast registration, with the number of enum `ib_wc_opcode` of Linux.
+    RegMr = 10,
     /// A receive that took a SEND (or nothing, if it failed).
-    Recv,
+    Recv = 128,
     /// A receive that a WRITE with immediate data consumed.
-    RecvWriteImm,
+    RecvWriteImm = 129,
 }
 
 /// The properties of an operation, which all its requests share.
@@ -144,6 +162,8 @@ pub enum WcOpcode {
 pub(crate) struct Row {
     /// The operation that its completion reports.
     pub(crate) opcode: WcOpcode,
+    /// The counter of its requests that were executed.
+    pub(crate) counter: fn(&mut Counters) -> &mut u64,
     /// Direction of the payload.
     pub(crate) data: DataDirection,
     /// Length of its messages in bytes; `None` if any length is allowed.
@@ -162,6 +182,8 @@ pub(crate) struct Row {
     pub(crate) message: Message,
     /// Services that have the operation.
     pub(crate) services: Services,
+    /// Whether iWARP has it, at least without immediate data.
+    pub(crate) iwarp: bool,
     /// Whether the operation only concerns keys of the own device.
     ///
     /// It then begins when all requests before it have ended, and ends at once. The requests behind
@@ -170,68 +192,12 @@ pub(crate) struct Row {
     pub(crate) alone: bool,
 }
 
-/// Which services have an operation (IBTA table 38).
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Services {
-    /// Reliable connections only.
-    Reliable,
-    /// All connections.
-    Connected,
-    /// Connections and datagrams.
-    All,
-}
-
-/// Direction of the payload of an operation.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum DataDirection {
-    /// To the responder.
-    Out,
-    /// Back to the requester.
-    Back,
-}
-
-/// Which receives of the peer an operation takes.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Receive {
-    /// None.
-    Never,
-    /// One, which takes the payload.
-    Always,
-    /// One, if it has immediate data.
-    WithImm,
-}
-
-/// What a reliable responder answers.
-///
-/// `max_rd_atomic` limits how many answers other than acknowledges may be outstanding.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Answer {
-    /// An acknowledge, which may cover several requests.
-    Acknowledge,
-    /// A response with data. The request is executed when it is answered, and again when it is
-    /// repeated (IBTA 9.7.5.1.3).
-    Data,
-    /// A response, which returns the old value if the operation has one. The request is executed
-    /// once, and the old value is remembered.
-    Once,
-}
-
-/// The kind of message that has begun and not ended at its responder.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Message {
-    /// None: a request is one packet.
-    None,
-    /// A message into a receive.
-    Send,
-    /// A message into a region.
-    Write,
-}
-
 /// Rights that the elements of a receive have to give to a message.
 pub(crate) const OF_RECEIVES: Access = Access::LOCAL_WRITE;
 
 const SEND: Row = Row {
     opcode: WcOpcode::Send,
+    counter: |counters| &mut counters.sends,
     data: DataDirection::Out,
     length: None,
     local: Access::NONE,
@@ -241,11 +207,13 @@ const SEND: Row = Row {
     answer: Answer::Acknowledge,
     message: Message::Send,
     services: Services::All,
+    iwarp: true,
     alone: false,
 };
 
 const WRITE: Row = Row {
     opcode: WcOpcode::Write,
+    counter: |counters| &mut counters.writes,
     remote: Access::REMOTE_WRITE,
     receive: Receive::WithImm,
     message: Message::Write,
@@ -256,6 +224,7 @@ const WRITE: Row = Row {
 /// The row of READs. Responses are sent without their request: this row has all that they need.
 pub(crate) const READ: Row = Row {
     opcode: WcOpcode::Read,
+    counter: |counters| &mut counters.reads,
     data: DataDirection::Back,
     length: None,
     local: Access::LOCAL_WRITE,
@@ -265,11 +234,13 @@ pub(crate) const READ: Row = Row {
     answer: Answer::Data,
     message: Message::None,
     services: Services::Reliable,
+    iwarp: true,
     alone: false,
 };
 
 const COMPARE_SWAP: Row = Row {
     opcode: WcOpcode::CompareSwap,
+    counter: |counters| &mut counters.compare_swaps,
     length: Some(8),
     remote: Access::REMOTE_ATOMIC,
     unaligned: 7,
@@ -277,10 +248,12 @@ const COMPARE_SWAP: Row = Row {
     ..READ
 };
 
-const FETCH_ADD: Row = Row { opcode: WcOpcode::FetchAdd, ..COMPARE_SWAP };
+const FETCH_ADD: Row =
+    Row { opcode: WcOpcode::FetchAdd, counter: |counters| &mut counters.fetch_adds, ..COMPARE_SWAP };
 
 const ATOMIC_WRITE: Row = Row {
     opcode: WcOpcode::AtomicWrite,
+    counter: |counters| &mut counters.atomic_writes,
     length: Some(8),
     remote: Access::REMOTE_WRITE,
     unaligned: 7,
@@ -288,6 +261,7 @@ const ATOMIC_WRITE: Row = Row {
     answer: Answer::Once,
     message: Message::None,
     services: Services::Reliable,
+    iwarp: false,
     ..SEND
 };
 
@@ -297,13 +271,21 @@ const FLUSH_PERSISTENT: Row = flush(Access::FLUSH_PERSISTENT);
 const FLUSH_BOTH: Row = flush(Access::FLUSH);
 
 const fn flush(remote: Access) -> Row {
-    Row { opcode: WcOpcode::Flush, length: Some(0), remote, unaligned: 0, ..ATOMIC_WRITE }
+    Row {
+        opcode: WcOpcode::Flush,
+        counter: |counters| &mut counters.flush_requests,
+        length: Some(0),
+        remote,
+        unaligned: 0,
+        ..ATOMIC_WRITE
+    }
 }
 
 const SEND_INVALIDATE: Row = Row { services: Services::Reliable, ..SEND };
 
 const BIND_MW: Row = Row {
     opcode: WcOpcode::BindMw,
+    counter: |counters| &mut counters.binds,
     length: Some(0),
     receive: Receive::Never,
     message: Message::None,
@@ -312,11 +294,51 @@ const BIND_MW: Row = Row {
     ..SEND
 };
 
-const LOCAL_INVALIDATE: Row = Row { opcode: WcOpcode::LocalInvalidate, ..BIND_MW };
+const LOCAL_INVALIDATE: Row =
+    Row { opcode: WcOpcode::LocalInvalidate, counter: |counters| &mut counters.invalidations, ..BIND_MW };
 
-const REG_MR: Row = Row { opcode: WcOpcode::RegMr, ..BIND_MW };
+const REG_MR: Row =
+    Row { opcode: WcOpcode::RegMr, counter: |counters| &mut counters.registrations, ..BIND_MW };
+
+impl Atomic {
+    /// Returns the atomic that a packet of this kind and with these values asks for.
+    #[inline]
+    pub(crate) fn of_packet(kind: AtomicKind, swap_or_add: u64, compare: u64) -> Atomic {
+        match kind {
+            AtomicKind::CompareSwap => Atomic::CompareSwap { compare, swap: swap_or_add },
+            AtomicKind::FetchAdd => Atomic::FetchAdd { add: swap_or_add },
+        }
+    }
+
+    /// Returns kind and values of its packet: the value to swap or add, and the value to compare
+    /// with.
+    #[inline]
+    pub(crate) fn in_packet(self) -> (AtomicKind, u64, u64) {
+        match self {
+            Atomic::CompareSwap { compare, swap } => (AtomicKind::CompareSwap, swap, compare),
+            Atomic::FetchAdd { add } => (AtomicKind::FetchAdd, add, 0),
+        }
+    }
+
+    /// Executes it, and returns the value before.
+    #[inline]
+    pub(crate) fn execute(self, word: &AtomicU64) -> u64 {
+        match self {
+            Atomic::CompareSwap { compare, swap } => {
+                word.compare_exchange(compare, swap, SeqCst, SeqCst).unwrap_or_else(|found| found)
+            }
+            Atomic::FetchAdd { add } => word.fetch_add(add, SeqCst),
+        }
+    }
+}
 
 impl SendOp {
+    /// Makes an atomic on the 8 bytes at `remote`.
+    #[inline]
+    pub const fn atomic(remote: Remote, op: Atomic) -> SendOp {
+        SendOp::Atomic { addr: remote.addr, rkey: remote.rkey, op }
+    }
+
     /// Returns the properties of the operation.
     #[inline]
     pub(crate) fn row(&self) -> &'static Row {
@@ -324,8 +346,8 @@ impl SendOp {
             SendOp::Send { .. } => &SEND,
             SendOp::Write { .. } => &WRITE,
             SendOp::Read { .. } => &READ,
-            SendOp::CompareSwap { .. } => &COMPARE_SWAP,
-            SendOp::FetchAdd { .. } => &FETCH_ADD,
+            SendOp::Atomic { op: Atomic::CompareSwap { .. }, .. } => &COMPARE_SWAP,
+            SendOp::Atomic { op: Atomic::FetchAdd { .. }, .. } => &FETCH_ADD,
             SendOp::AtomicWrite { .. } => &ATOMIC_WRITE,
             SendOp::Flush { scope, .. } => match scope.placement {
                 Placement::Global => &FLUSH_GLOBAL,
@@ -338,53 +360,87 @@ impl SendOp {
             SendOp::RegMr { .. } => &REG_MR,
         }
     }
-}
 
-impl Row {
-    /// Returns the PSNs of a message (IBTA 9.7.3.2): those of its packets, or of its responses.
+    /// Returns the address and key in the peer's memory that the operation names.
     #[inline]
-    pub(crate) fn psns(&self, mtu: Mtu, message: u32) -> u32 {
-        mtu.packets(message)
+    pub(crate) fn remote(&self) -> Option<Remote> {
+        match *self {
+            SendOp::Send { .. }
+            | SendOp::SendInvalidate { .. }
+            | SendOp::BindMw(_)
+            | SendOp::LocalInvalidate { .. }
+            | SendOp::RegMr { .. } => None,
+            SendOp::Atomic { addr, rkey, .. } => Some(Remote { addr, rkey }),
+            SendOp::Write { remote, .. }
+            | SendOp::Read { remote }
+            | SendOp::AtomicWrite { remote }
+            | SendOp::Flush { remote, .. } => Some(remote),
+        }
     }
 
-    /// Returns the PSNs of a segment of a message.
+    /// Returns the immediate data.
+    #[inline]
+    pub(crate) fn imm(&self) -> Option<Imm> {
+        match *self {
+            SendOp::Send { imm } | SendOp::Write { imm, .. } => imm,
+            SendOp::Read { .. }
+            | SendOp::Atomic { .. }
+            | SendOp::AtomicWrite { .. }
+            | SendOp::Flush { .. }
+            | SendOp::SendInvalidate { .. }
+            | SendOp::BindMw(_)
+            | SendOp::LocalInvalidate { .. }
+            | SendOp::RegMr { .. } => None,
+        }
+    }
+
+    /// Returns the peer's key that the operation invalidates.
+    #[inline]
+    pub(crate) fn invalidates(&self) -> Option<Rkey> {
+        match *self {
+            SendOp::SendInvalidate { key } => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Whether the operation takes a receive of the peer.
+    #[inline]
+    pub(crate) fn takes_receive(&self) -> bool {
+        match self.row().receive {
+            Receive::Never => false,
+            Receive::Always => true,
+            Receive::WithImm => self.imm().is_some(),
+        }
+    }
+
+    /// Whether iWARP has the operation.
     ///
-    /// The PSNs of responses all belong to the request, which is the first segment (IBTA
-    /// 9.7.5.1.5).
+    /// Immediate data is a message of its own there, and takes a receive of its own. So there is no
+    /// SEND with immediate data.
     #[inline]
-    pub(crate) fn psns_of_segment(&self, mtu: Mtu, first: bool, length: u32, message: u32) -> u32 {
-        match self.data {
-            DataDirection::Out => mtu.packets(length),
-            DataDirection::Back if first => mtu.packets(message),
-            DataDirection::Back => 0,
-        }
-    }
-
-    /// Returns the PSNs of one packet.
-    #[inline]
-    pub(crate) fn psns_of_packet(&self, mtu: Mtu, message: u32) -> u32 {
-        match self.data {
-            DataDirection::Out => 1,
-            DataDirection::Back => mtu.packets(message),
-        }
-    }
-
-    /// Whether a service has the operation.
-    #[inline]
-    pub(crate) fn is_of(&self, service: QpType) -> bool {
-        match service {
-            QpType::Rc | QpType::XrcSend | QpType::XrcRecv => true,
-            QpType::Uc => self.services != Services::Reliable,
-            QpType::Ud | QpType::Gsi => self.services == Services::All,
-        }
-    }
-
-    /// Whether the peer's answer is for this request alone.
-    #[inline]
-    pub(crate) fn has_response(&self) -> bool {
-        self.answer != Answer::Acknowledge
+    pub(crate) fn is_of_iwarp(&self) -> bool {
+        let row = self.row();
+        row.iwarp && (row.receive != Receive::Always || self.imm().is_none())
     }
 }
+
+same_fields!(SendOp, Operation {
+    Send { imm } = Send { imm },
+    Write { remote: Remote { addr, rkey }, imm } = Write { addr, rkey, imm },
+    Read { remote: Remote { addr, rkey } } = Read { addr, rkey },
+    Atomic { addr, rkey, op: Atomic::CompareSwap { compare, swap } } =
+        CompareSwap { addr, rkey, compare, swap },
+    Atomic { addr, rkey, op: Atomic::FetchAdd { add } } = FetchAdd { addr, rkey, add },
+    AtomicWrite { remote: Remote { addr, rkey } } = AtomicWrite { addr, rkey },
+    Flush { remote: Remote { addr, rkey }, scope: FlushScope { placement, whole, length } } =
+        Flush { addr, rkey, placement, whole, length },
+    SendInvalidate { key } = SendInvalidate { key },
+    BindMw(Bind { rkey, new_rkey, lkey, access, addr, length }) =
+        BindMw { rkey, new_rkey, lkey, access, addr, length },
+    LocalInvalidate { key } = LocalInvalidate { key },
+    RegMr { key, access, iova, length, list, page_shift } =
+        RegMr { key, access, iova, length, list, page_shift },
+});
 
 #[cfg(test)]
 pub(crate) mod tests {
@@ -403,8 +459,8 @@ pub(crate) mod tests {
         SendOp::Write { remote: PLACE, imm: None },
         SendOp::Write { remote: PLACE, imm: Some(Imm::from_bytes([1, 2, 3, 4])) },
         SendOp::Read { remote: PLACE },
-        SendOp::CompareSwap { remote: PLACE, compare: 1, swap: 2 },
-        SendOp::FetchAdd { remote: PLACE, add: 1 },
+        SendOp::atomic(PLACE, Atomic::CompareSwap { compare: 1, swap: 2 }),
+        SendOp::atomic(PLACE, Atomic::FetchAdd { add: 1 }),
         SendOp::AtomicWrite { remote: PLACE },
         flush(Placement::Global),
         flush(Placement::Persistent),
@@ -433,6 +489,19 @@ pub(crate) mod tests {
     fn rows_agree_with_themselves() {
         for op in ALL {
             let row = op.row();
+            let mut counters = Counters::ZERO;
+            row.count(&mut counters);
+            let counted: Vec<_> = counters.iter().filter(|counter| counter.1 != 0).collect();
+            assert!(matches!(counted[..], [(_, 1)]), "{op:?}: {counted:?}");
+            assert_eq!(
+                counters.atomics() == 1,
+                row.length == Some(8) && row.has_response(),
+                "{op:?}: atomics change 8 bytes and are answered"
+            );
+            if let SendOp::Atomic { op, .. } = op {
+                let (kind, swap_or_add, compare) = op.in_packet();
+                assert_eq!(Atomic::of_packet(kind, swap_or_add, compare), op);
+            }
             assert_eq!(op.remote().is_some(), row.remote != Access::NONE, "{op:?}: a place needs a right");
             assert_eq!(
                 row.local == Access::LOCAL_WRITE,

@@ -52,7 +52,7 @@ counters! {
     /// DSACKs: reports of data that the peer got twice.
     duplicates_reported,
     /// Segments that arrived beyond a gap, and were taken.
-    beyond_hole,
+    beyond_gap,
     /// Segments that end beyond the complete part of the stream, and of which nothing was taken.
     /// They were refused, had no room, or were duplicates beyond a gap.
     not_taken,

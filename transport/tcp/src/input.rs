@@ -360,7 +360,7 @@ impl Connection {
         let had = self.received.nxt();
         let change = self.received.handle_data(range, self.config.max_kept, take);
         let counters = &mut self.counters;
-        counters.beyond_hole += u32::from(change.is_new && self.received.nxt() == had);
+        counters.beyond_gap += u32::from(change.is_new && self.received.nxt() == had);
         counters.duplicates += u32::from(range.end <= had);
         counters.not_taken += u32::from(!change.is_new && range.end > had);
         if change.is_new {

@@ -198,7 +198,7 @@ fn run(seed: u64, faults: Faults, load: Load) -> Outcome {
     // Only hosts without markers count. No limit on the number of searched READs and receives
     // applies here.
     let held: u64 = world.hosts.iter().map(|host| host.payload_held).sum();
-    assert_eq!(held, 0, "seed {seed}: payload was held behind a hole");
+    assert_eq!(held, 0, "seed {seed}: payload was held behind a gap");
     let imitated = world.hosts.iter().map(|host| host.imitated).sum();
     let segments = world.sent;
     Outcome { took, bytes, segments, retransmits, replaced, placed, sends_placed, too_early, imitated }
@@ -221,7 +221,7 @@ fn seeds(range: std::ops::Range<u64>) {
         too_early += outcome.too_early;
     }
     println!(
-        "{bytes} bytes in {segments} segments arrived, {retransmits} were sent again; {replaced} engines replaced; {placed} FPDUs placed beyond a hole, {sends_placed} of SENDs; {too_early} too early"
+        "{bytes} bytes in {segments} segments arrived, {retransmits} were sent again; {replaced} engines replaced; {placed} FPDUs placed beyond a gap, {sends_placed} of SENDs; {too_early} too early"
     );
     assert!(retransmits > 0 && replaced > 0 && placed > 100, "there is something to it");
     assert!(sends_placed > 100 && too_early > 10, "there is something to it");
@@ -265,7 +265,7 @@ fn much_arrives(seeds: std::ops::Range<u64>, at_least: u64) {
         replaced += outcome.replaced;
         placed += outcome.placed;
     }
-    println!("{bytes} bytes; {replaced} engines replaced; {placed} FPDUs placed beyond a hole");
+    println!("{bytes} bytes; {replaced} engines replaced; {placed} FPDUs placed beyond a gap");
     assert!(bytes >= at_least, "{bytes}");
     // 16 runs have more than 100, and more than 1,000.
     assert!(16 * replaced > 100 * runs && 16 * placed > 1000 * runs, "there is something to it");
@@ -288,7 +288,7 @@ fn what_looks_like_an_fpdu_in_a_segment_that_was_cut_on_the_way_is_not_placed() 
         placed += outcome.placed;
         imitated += outcome.imitated;
     }
-    println!("{imitated} imitations of FPDUs came beyond holes; {placed} FPDUs were placed");
+    println!("{imitated} imitations of FPDUs came beyond gaps; {placed} FPDUs were placed");
     assert!(imitated > 100, "there is something to it");
 }
 

@@ -80,7 +80,7 @@ fn over_a_dead_link_requests_end_in_the_time_that_timeout_and_retry_count_promis
         (SendOp::Send { imm: None }, 100),
         (SendOp::Write { remote, imm: None }, 5000),
         (SendOp::Read { remote }, 5000),
-        (SendOp::FetchAdd { remote, add: 1 }, 8),
+        (SendOp::atomic(remote, Atomic::FetchAdd { add: 1 }), 8),
         (SendOp::AtomicWrite { remote }, 8),
         (SendOp::Flush { remote, scope }, 0),
     ];

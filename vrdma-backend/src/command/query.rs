@@ -57,7 +57,7 @@ impl Command for QueryCounters {
             sends: engine.sends.into(),
             writes: engine.writes.into(),
             reads: engine.reads.into(),
-            atomics: sum(&[engine.compare_swaps, engine.fetch_adds, engine.atomic_writes]).into(),
+            atomics: engine.atomics().into(),
             receives: engine.receives.into(),
             duplicates: engine.duplicates.into(),
             out_of_order: engine.out_of_order.into(),

@@ -24,6 +24,13 @@ pub struct Group {
     text: String,
 }
 
+impl User {
+    /// Returns the user with this number, which is its text, too.
+    pub fn numbered(id: u32) -> User {
+        User { id, text: id.to_string() }
+    }
+}
+
 impl Word for Mode {
     const KIND: &'static str = "a mode of a file in octal, like 0660";
 

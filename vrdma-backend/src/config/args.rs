@@ -1,8 +1,8 @@
 //! The command line.
 
-use super::GuestConfig;
 use super::tcp::Tcp;
-use super::words::from_keys;
+use super::words::{Word, from_keys};
+use super::{Descriptor, GuestConfig};
 use crate::logger::LogLevel;
 use crate::port::{FaultsConfig, UplinkDevice};
 use clap::Parser;
@@ -71,6 +71,10 @@ pub struct Keys {
     /// Socket that answers `stats` with counters in JSON
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
+    /// Instead of --admin: a socket that the daemon inherits, by its number or by its name in
+    /// LISTEN_FDNAMES
+    #[arg(long, value_name = "FD", value_parser = descriptor)]
+    pub admin_fd: Option<Descriptor>,
     /// Completion vectors of each guest; each has an event virtqueue [default: 2]
     #[arg(long, value_name = "N")]
     pub comp_vectors: Option<u16>,
@@ -145,6 +149,10 @@ fn cpus(text: &str) -> Result<Cpus, String> {
     let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
     let ranges = ranges.ok_or("give numbers of processors, like 2,3 or 2-5")?;
     Ok(Cpus(ranges.into_iter().flatten().collect()))
+}
+
+fn descriptor(text: &str) -> Result<Descriptor, String> {
+    Descriptor::read(text).ok_or_else(|| format!("give {}", Descriptor::KIND))
 }
 
 fn tcp(text: &str) -> Result<Tcp, String> {

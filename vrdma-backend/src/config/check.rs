@@ -2,7 +2,8 @@
 //!
 //! Each message names the key and its value, and says what to write instead.
 
-use super::{Config, GuestConfig, GuestLimits, Tcp, Transport};
+use super::place::PlaceKey;
+use super::{Config, Descriptor, GuestConfig, GuestLimits, MeetingPlace, Tcp, Transport};
 use crate::allowed::{AllowedGid, FrameVlan};
 use crate::processors;
 use anyhow::{Context, Result, bail, ensure};
@@ -115,11 +116,8 @@ impl Config {
             !self.guests.is_empty(),
             "no guest: give --guest name=NAME,socket=PATH,mac=MAC, or [[guest]] in a file"
         );
-        let (mut names, mut sockets, mut macs) = (HashSet::new(), HashMap::new(), HashMap::new());
-        if let Some(path) = &self.admin {
-            check_socket("admin", path)?;
-            sockets.insert(path, "admin".to_owned());
-        }
+        let (mut names, mut places, mut macs) = (HashSet::new(), Places::default(), HashMap::new());
+        places.add("", &self.admin_keys())?;
         for guest in &self.guests {
             let name = &guest.name;
             guest.check()?;
@@ -130,13 +128,8 @@ impl Config {
                 ensure!(!names.contains(&name), "guest {name}: two guests have this name");
                 names.insert(name);
             }
-            for (key, path) in [("socket", &guest.socket), ("iwarp", &guest.iwarp), ("net", &guest.net)] {
-                let Some(path) = path else { continue };
-                let key = format!("guest {name}: {key}");
-                check_socket(&key, path)?;
-                if let Some(other) = sockets.insert(path, key.clone()) {
-                    bail!("{key} = {}: it is there twice, also as {other}", path.display());
-                }
+            for keys in [guest.rdma_keys(), guest.iwarp_keys(), guest.net_keys()] {
+                places.add(&format!("guest {name}: "), &keys)?;
             }
             for mac in guest.extra_macs.iter().chain([&guest.mac]) {
                 if let Some(other) = macs.insert(*mac, name) {
@@ -231,17 +224,17 @@ impl GuestConfig {
         let name = &self.name;
         ensure!(!name.is_empty(), "guest: its name is empty");
         ensure!(
-            self.socket.is_some() || self.net.is_some(),
+            self.rdma_place().is_some() || self.net_place().is_some(),
             "guest {name}: neither socket nor net is given; socket=PATH is for its RDMA function, net=PATH for its Ethernet function"
         );
         if self.transport == Transport::Both {
             ensure!(
-                self.socket.is_some() && self.iwarp.is_some(),
+                self.rdma_place().is_some() && self.iwarp_place().is_some(),
                 "guest {name}: transport = \"both\": give socket=PATH for its function of RoCE, and iwarp=PATH for that of iWARP"
             );
         } else {
             ensure!(
-                self.iwarp.is_none(),
+                self.iwarp_place().is_none(),
                 "guest {name}: iwarp is the socket of a second function: give transport = \"both\", or take it away"
             );
         }
@@ -362,6 +355,42 @@ fn power_of_two(key: &str, value: u32) -> Result<()> {
         value.next_power_of_two()
     );
     Ok(())
+}
+
+/// The places where the daemon meets front-ends and clients, each with its key.
+#[derive(Default)]
+struct Places<'a> {
+    paths: HashMap<&'a Path, String>,
+    descriptors: HashMap<&'a Descriptor, String>,
+}
+
+impl<'a> Places<'a> {
+    /// Adds the place of a function, which at most one of the keys gives.
+    fn add(&mut self, owner: &str, keys: &[PlaceKey<'a>]) -> Result<()> {
+        let mut first = None;
+        for (key, place) in keys {
+            let key = format!("{owner}{key}");
+            let other = match *place {
+                None => continue,
+                Some(MeetingPlace::Descriptor(descriptor)) => {
+                    let other = self.descriptors.insert(descriptor, key.clone());
+                    other.map(|other| (descriptor.to_string(), other))
+                }
+                Some(MeetingPlace::Socket(path) | MeetingPlace::Connect(path)) => {
+                    check_socket(&key, path)?;
+                    self.paths.insert(path, key.clone()).map(|other| (path.display().to_string(), other))
+                }
+            };
+            if let Some((value, other)) = other {
+                bail!("{key} = {value}: it is there twice, also as {other}");
+            }
+            if let Some(first) = first {
+                bail!("{key} is given instead of {first}: take one of them away");
+            }
+            first = Some(key);
+        }
+        Ok(())
+    }
 }
 
 fn check_socket(key: &str, path: &Path) -> Result<()> {

@@ -1,8 +1,9 @@
 //! A guest: the keys of `[[guest]]` and of `--guest`.
 
 use super::own_limits::OwnLimits;
+use super::place::{PlaceKey, place_of};
 use super::words::{self, HostAddress, list, numbers, word};
-use super::{Qos, Tcp, User, Weight};
+use super::{Descriptor, MeetingPlace, Qos, Tcp, User, Weight};
 use crate::allowed::{AllowedGid, Vlans};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::fmt;
@@ -16,17 +17,35 @@ use vrdma_wire::num::{Gid, Mac, VlanId};
 pub struct GuestConfig {
     /// Name in messages and counters.
     pub name: String,
-    /// Socket to which its VMM connects for the RDMA function. Without it there is no such
-    /// function.
+    /// Socket to which its VMM connects for the RDMA function. Without it, `fd` and `connect` there
+    /// is no such function.
     pub socket: Option<PathBuf>,
+    /// Instead of `socket`: a descriptor that the daemon inherits.
+    #[serde(default)]
+    pub fd: Option<Descriptor>,
+    /// Instead of `socket`: the socket at which its VMM listens.
+    #[serde(default)]
+    pub connect: Option<PathBuf>,
     /// Socket to which its VMM connects for a second RDMA function, for iWARP.
     ///
     /// It is given with `transport = "both"`.
     #[serde(default)]
     pub iwarp: Option<PathBuf>,
-    /// Socket to which its VMM connects for the Ethernet function. Without it there is no such
-    /// function.
+    /// Instead of `iwarp`: a descriptor that the daemon inherits.
+    #[serde(default)]
+    pub iwarp_fd: Option<Descriptor>,
+    /// Instead of `iwarp`: the socket at which its VMM listens.
+    #[serde(default)]
+    pub iwarp_connect: Option<PathBuf>,
+    /// Socket to which its VMM connects for the Ethernet function. Without it, `net_fd` and
+    /// `net_connect` there is no such function.
     pub net: Option<PathBuf>,
+    /// Instead of `net`: a descriptor that the daemon inherits.
+    #[serde(default)]
+    pub net_fd: Option<Descriptor>,
+    /// Instead of `net`: the socket at which its VMM listens.
+    #[serde(default)]
+    pub net_connect: Option<PathBuf>,
     /// Users whose processes may connect to its sockets. If empty, the sockets' mode alone decides.
     #[serde(default, with = "list", alias = "user")]
     pub users: Vec<User>,
@@ -102,6 +121,9 @@ pub struct GuestConfig {
     pub is_beside: bool,
 }
 
+/// What the name of a guest's second RDMA function adds to the guest's name.
+const BESIDE: &str = "-iwarp";
+
 /// The transport of an RDMA function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -135,13 +157,65 @@ impl GuestConfig {
         let second = GuestConfig {
             name: self.iwarp_name(),
             socket: self.iwarp.clone(),
+            fd: self.iwarp_fd.clone(),
+            connect: self.iwarp_connect.clone(),
             iwarp: None,
+            iwarp_fd: None,
+            iwarp_connect: None,
             net: None,
+            net_fd: None,
+            net_connect: None,
             transport: Transport::Iwarp,
             is_beside: true,
             ..self.clone()
         };
-        vec![GuestConfig { transport: Transport::Roce, iwarp: None, ..self }, second]
+        let first = GuestConfig {
+            transport: Transport::Roce,
+            iwarp: None,
+            iwarp_fd: None,
+            iwarp_connect: None,
+            ..self
+        };
+        vec![first, second]
+    }
+
+    /// Returns where its RDMA function meets its front-end, if it has one.
+    pub fn rdma_place(&self) -> Option<MeetingPlace<'_>> {
+        place_of(self.rdma_keys())
+    }
+
+    /// Returns where its second RDMA function meets its front-end, if it has one.
+    pub fn iwarp_place(&self) -> Option<MeetingPlace<'_>> {
+        place_of(self.iwarp_keys())
+    }
+
+    /// Returns where its Ethernet function meets its front-end, if it has one.
+    pub fn net_place(&self) -> Option<MeetingPlace<'_>> {
+        place_of(self.net_keys())
+    }
+
+    pub(super) fn rdma_keys(&self) -> [PlaceKey<'_>; 3] {
+        [
+            ("socket", MeetingPlace::socket(&self.socket)),
+            ("fd", MeetingPlace::descriptor(&self.fd)),
+            ("connect", MeetingPlace::connect(&self.connect)),
+        ]
+    }
+
+    pub(super) fn iwarp_keys(&self) -> [PlaceKey<'_>; 3] {
+        [
+            ("iwarp", MeetingPlace::socket(&self.iwarp)),
+            ("iwarp_fd", MeetingPlace::descriptor(&self.iwarp_fd)),
+            ("iwarp_connect", MeetingPlace::connect(&self.iwarp_connect)),
+        ]
+    }
+
+    pub(super) fn net_keys(&self) -> [PlaceKey<'_>; 3] {
+        [
+            ("net", MeetingPlace::socket(&self.net)),
+            ("net_fd", MeetingPlace::descriptor(&self.net_fd)),
+            ("net_connect", MeetingPlace::connect(&self.net_connect)),
+        ]
     }
 
     /// Returns its quality of service.
@@ -168,7 +242,15 @@ impl GuestConfig {
 
     /// Returns the name of its second RDMA function in messages and counters.
     pub(super) fn iwarp_name(&self) -> String {
-        format!("{}-iwarp", self.name)
+        format!("{}{BESIDE}", self.name)
+    }
+
+    /// Returns the name that the configuration gives the guest. Both its RDMA functions have it.
+    pub fn configured_name(&self) -> &str {
+        match self.name.strip_suffix(BESIDE) {
+            Some(name) if self.is_beside => name,
+            _ => &self.name,
+        }
     }
 
     /// Whether its connections are configured to use vrdma's own TCP.

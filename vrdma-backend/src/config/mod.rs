@@ -15,6 +15,7 @@ mod file;
 mod guest;
 mod limits;
 mod own_limits;
+mod place;
 mod plain;
 mod qos;
 mod tcp;
@@ -25,6 +26,7 @@ pub use args::{Args, Keys};
 pub use guest::{GuestConfig, Transport};
 pub use limits::GuestLimits;
 pub use own_limits::OwnLimits;
+pub use place::{Descriptor, MeetingPlace};
 pub use qos::{Qos, Weight};
 pub use tcp::Tcp;
 pub use words::HostAddress;
@@ -35,6 +37,7 @@ use crate::logger::LogLevel;
 use crate::port::{FaultsConfig, UplinkDevice};
 use anyhow::Result;
 use file::File;
+use place::{PlaceKey, place_of};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -48,6 +51,8 @@ pub struct Config {
     pub log: Option<LogLevel>,
     /// Socket that answers `stats`.
     pub admin: Option<PathBuf>,
+    /// Instead of `admin`: a descriptor that the daemon inherits.
+    pub admin_fd: Option<Descriptor>,
     /// Mode of guests' sockets.
     pub socket_mode: Option<Mode>,
     /// User of guests' sockets.
@@ -110,6 +115,7 @@ impl Default for Config {
         Config {
             log: None,
             admin: None,
+            admin_fd: None,
             socket_mode: None,
             socket_owner: None,
             socket_group: None,
@@ -175,6 +181,15 @@ impl Config {
     /// A path is not UTF-8.
     pub fn to_toml(&self) -> Result<String> {
         Ok(toml::to_string(self)?)
+    }
+
+    /// Returns where clients of the admin socket come in, if there is one.
+    pub fn admin_place(&self) -> Option<MeetingPlace<'_>> {
+        place_of(self.admin_keys())
+    }
+
+    fn admin_keys(&self) -> [PlaceKey<'_>; 2] {
+        [("admin", MeetingPlace::socket(&self.admin)), ("admin_fd", MeetingPlace::descriptor(&self.admin_fd))]
     }
 
     /// Returns the TCP that a guest's iWARP uses.

@@ -227,6 +227,37 @@ fn mistakes_in_flags_are_named() {
         (&["--guest", GUEST, "--tcp-keepalive", "32768"], "give seconds up to 32767, or 0 for never"),
         (&["--guest", GUEST, "--tcp", "mine"], "there is own, and kernel"),
         (&["--config", "/nonexistent"], "/nonexistent: No such file"),
+        (
+            &["--guest", &format!("{GUEST},fd=3")],
+            "guest a: fd is given instead of guest a: socket: take one of them away",
+        ),
+        (
+            &["--guest", &format!("{GUEST},net=/b,net-connect=/c")],
+            "guest a: net_connect is given instead of guest a: net: take one of them away",
+        ),
+        (
+            &["--guest", "name=a,fd=-1,mac=52:54:00:00:00:01"],
+            "fd: '-1' is not a number of a descriptor, or its name in LISTEN_FDNAMES",
+        ),
+        (&["--guest", "name=a,fd=70000,mac=52:54:00:00:00:01"], "fd: '70000' is not a number of a desc"),
+        (
+            &["--guest", "name=a,fd=x,net-fd=x,mac=52:54:00:00:00:01"],
+            "guest a: net_fd = x: it is there twice, also as guest a: fd",
+        ),
+        (
+            &["--guest", &format!("{GUEST},net-connect=/tmp/a")],
+            "guest a: net_connect = /tmp/a: it is there twice, also as guest a: socket",
+        ),
+        (
+            &["--guest", &format!("{GUEST},net-fd=3"), "--admin-fd", "3"],
+            "it is there twice, also as admin_fd",
+        ),
+        (
+            &["--guest", GUEST, "--admin", "/b", "--admin-fd", "3"],
+            "admin_fd is given instead of admin: take one",
+        ),
+        (&["--guest", GUEST, "--admin-fd", "a:b"], "give a number of a descriptor, or its name in"),
+        (&["--guest", &format!("{GUEST},iwarp-fd=4")], "give transport = \"both\", or take it away"),
     ] {
         let error = format!("{:#}", load(args).unwrap_err());
         assert!(error.contains(message), "{args:?}: {error}");
@@ -468,6 +499,33 @@ fn files_are_read() {
 }
 
 #[test]
+fn a_function_meets_its_front_end_at_one_place() {
+    let place = |key: &str| {
+        let text = format!("[[guest]]\nname='a'\nmac='52:54:00:00:00:01'\n{key}");
+        file(&text).unwrap().guests.remove(0)
+    };
+    assert_eq!(place("fd = 3").rdma_place().unwrap().to_string(), "descriptor 3");
+    assert_eq!(place("fd = '3'").fd, Some(Descriptor::Number(3)));
+    assert_eq!(place("net_fd = 'a'").net_place().unwrap().to_string(), "descriptor a");
+    assert_eq!(place("connect = '/x'").rdma_place().unwrap().to_string(), "connects to /x");
+    assert_eq!(place("socket = '/x'").rdma_place().unwrap().to_string(), "/x");
+    let both = "transport = 'both'\ntcp = 'kernel'\nhost_address = '127.0.0.1'\nfd = 3\niwarp_fd = 4";
+    let functions = place(both).functions();
+    let places = functions.iter().map(|one| (one.rdma_place(), one.iwarp_place()));
+    let fds = [3, 4].map(Descriptor::Number);
+    assert_eq!(
+        places.collect::<Vec<_>>(),
+        [(Some(MeetingPlace::Descriptor(&fds[0])), None), (Some(MeetingPlace::Descriptor(&fds[1])), None)]
+    );
+    let first = functions[0].name.clone();
+    assert_eq!(functions[1].name, format!("{first}-iwarp"));
+    assert!(functions.iter().all(|one| one.configured_name() == first));
+    // A guest may have such a name of its own.
+    let alike = GuestConfig { name: "b-iwarp".into(), ..functions[0].clone() };
+    assert_eq!(alike.configured_name(), "b-iwarp");
+}
+
+#[test]
 fn flags_win_over_the_file() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let text = format!("poll_us = 7\nchannels = 4\nbusy_poll = true\n{GUEST_FILE}any_gid = true");
@@ -502,7 +560,10 @@ fn what_is_printed_is_read_again() {
         "--busy-poll",
     ])
     .unwrap();
-    for config in [all, load(&["--guest", GUEST]).unwrap()] {
+    let places = "name=a,fd=3,net-fd=a-net,mac=52:54:00:00:00:01,any-gid=true";
+    let more = "name=b,connect=/b,net-connect=/c,mac=52:54:00:00:00:02,any-gid=true";
+    let places = load(&["--guest", places, "--guest", more, "--admin-fd", "admin"]).unwrap();
+    for config in [all, places, load(&["--guest", GUEST]).unwrap()] {
         let text = config.to_toml().unwrap();
         assert_eq!(format!("{:?}", file(&text).unwrap()), format!("{config:?}"), "{text}");
     }

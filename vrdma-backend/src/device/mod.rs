@@ -21,6 +21,7 @@ mod table;
 use crate::config::GuestConfig;
 use crate::memory::{GuestMemory, PinGate};
 use crate::queue::event::EventQueue;
+use crate::ratelimit::RateLimit;
 use ah::AhTable;
 use counters::{DeviceCounters, ObjectCounts};
 use objects::{Cq, UserContext};
@@ -60,6 +61,8 @@ pub struct Device {
     pub pin_gate: Arc<PinGate>,
     /// Counters of events.
     pub counters: DeviceCounters,
+    /// Limits messages about QPs that failed.
+    failures: RateLimit,
 }
 
 impl Device {
@@ -79,6 +82,7 @@ impl Device {
             quota: Quota::default(),
             pin_gate: Arc::default(),
             counters: DeviceCounters::default(),
+            failures: RateLimit::default(),
             limits,
         };
         drop(device.reset());

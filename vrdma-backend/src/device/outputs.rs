@@ -8,7 +8,7 @@ use super::moderation::Timers;
 use crate::cycles::{self, Stage};
 use crate::panics::{self, Panicked};
 use crate::queue::cq::CqeSlot;
-use crate::ratelimit::RateLimit;
+use crate::ratelimit::{RateLimit, limited};
 use crate::translate::cqe::CqeWords;
 use crate::translate::event::AsyncEvent;
 use vrdma_transport::{Completion, CqId, DeviceId, Event, Sink, WcStatus};
@@ -163,10 +163,11 @@ impl Outputs {
         let Some(cq) = device.cqs.get_mut(cq_id.0).filter(|cq| !cq.failed) else { return };
         cq.failed = true;
         device.counters.cq_overruns += 1;
-        let name = device.guest.name.clone();
         self.failed.push((id, cq_id));
         self.async_event(id, AsyncEvent::cq_error(cq_id));
-        self.overruns.warn(|| format!("guest {name}: CQ {} overran or lost its memory", cq_id.0));
+        let guest = &self::device(&mut self.devices, id).guest;
+        limited!(self.overruns, Warn, guest = guest.configured_name();
+            "guest {}: CQ {} overran or lost its memory", guest.name, cq_id.0);
     }
 }
 
@@ -271,12 +272,28 @@ impl Sink for Outputs {
         #[cfg(feature = "hooks")]
         crate::hooks::guest_step(&self.device(id).guest.name);
         if self.take_loans_back(id) {
+            self.tell_of_failure(id, event);
             self.async_event(id, event.into());
         }
     }
 }
 
 impl Outputs {
+    /// Logs events that report a failure of a QP.
+    #[cold]
+    fn tell_of_failure(&mut self, id: DeviceId, event: Event) {
+        let (qpn, what) = match event {
+            Event::QpFatal(qpn) => (qpn, "has failed"),
+            Event::QpRequestError(qpn) => (qpn, "got a request that is invalid"),
+            Event::QpAccessError(qpn) => (qpn, "got a request that it does not allow"),
+            _ => return,
+        };
+        let Device { guest, failures, .. } = device(&mut self.devices, id);
+        let (name, qpn) = (&guest.name, qpn.number());
+        limited!(failures, Info, guest = guest.configured_name(), qpn = qpn;
+            "guest {name}: QP {qpn} {what}");
+    }
+
     /// Writes a CQE to its CQ, or adds it to the gathered ones. An urgent one raises a solicited
     /// event.
     ///

@@ -9,7 +9,7 @@ use crate::memory::{Extents, Pins};
 use crate::memory::{GuestMemory, Ledger};
 use crate::port::Dma;
 use crate::queue::{Call, Kick, VirtqueueSetup};
-use crate::ratelimit::RateLimit;
+use crate::ratelimit::{RateLimit, limited};
 use crate::tcp::KeepAlive;
 use crate::translate::config_space::{self, config_space};
 use crate::vhost::{Function, Served, Setup};
@@ -110,8 +110,9 @@ impl Function for RdmaFunction {
         }
         self.control = setup.queue(base, &memory);
         if self.control.is_none() {
-            let rings = "rings are not in guest memory, or not aligned";
-            self.violations.warn(|| format!("device {}: the control queue's {rings}", device.0));
+            let (name, rings) = (&self.guest.name, "rings are not in guest memory, or not aligned");
+            limited!(self.violations, Warn, guest = self.guest.configured_name();
+                "guest {name}: the control queue's {rings}");
         }
         // A driver begins at index 0. A front-end that continues after a pause begins where the
         // queue stopped.
@@ -196,7 +197,9 @@ impl Function for RdmaFunction {
         });
         self.tell_of_refused();
         result.unwrap_or_else(|error| {
-            self.violations.warn(|| format!("device {}: the control queue is broken: {error}", device.0));
+            let name = &self.guest.name;
+            limited!(self.violations, Warn, guest = self.guest.configured_name();
+                "guest {name}: the control queue is broken: {error}");
             self.control = None;
             Served::Nothing
         })
@@ -209,11 +212,8 @@ impl RdmaFunction {
         let refused = self.ledger.take_refused();
         if refused != 0 {
             let (device, name) = (self.device, &self.guest.name);
-            self.violations.warn(|| {
-                format!(
-                    "guest {name}: memory that its VMM never touched is not registered: the daemon would have made too many pages of it (limits.pages_max, limits.all_pages_max); have the VMM allocate its guest's memory (QEMU: prealloc=on)"
-                )
-            });
+            limited!(self.violations, Warn, guest = self.guest.configured_name();
+                "guest {name}: memory that its VMM never touched is not registered: the daemon would have made too many pages of it (limits.pages_max, limits.all_pages_max); have the VMM allocate its guest's memory (QEMU: prealloc=on)");
             self.worker.tell(move |worker| worker.outputs.device(device).counters.refused_pages += refused);
         }
     }

@@ -52,7 +52,7 @@ use crate::allowed::Listed;
 use crate::config::Qos;
 use crate::panics::Panicked;
 use crate::queue::chains::{ChainError, ChainQueue};
-use crate::ratelimit::RateLimit;
+use crate::ratelimit::{RateLimit, limited};
 use bucket::Bucket;
 use frame::FrameView;
 use outlets::Outlets;
@@ -262,7 +262,7 @@ impl Net {
         }
         while let Some((guest, broken)) = self.outlets.broken.pop() {
             let name = &self.names[guest];
-            self.violations.warn(|| format!("guest {name}: its receive queue is broken: {broken}"));
+            limited!(self.violations, Warn, guest = name; "guest {name}: its receive queue is broken: {broken}");
         }
     }
 
@@ -346,7 +346,7 @@ impl Net {
     fn sender_broken(&mut self, guest: usize, broken: ChainError) {
         self.senders[guest].counters.tx_broken += 1;
         let name = &self.names[guest];
-        self.violations.warn(|| format!("guest {name}: its transmit queue is broken: {broken}"));
+        limited!(self.violations, Warn, guest = name; "guest {name}: its transmit queue is broken: {broken}");
     }
 }
 

@@ -40,7 +40,7 @@ impl Member {
             mac: guest.mac,
             extra_macs: guest.extra_macs.clone(),
             any_mac: guest.any_mac,
-            rdma: guest.socket.is_some(),
+            rdma: guest.rdma_place().is_some(),
             gids: guest.allowed_gids(),
             vlans: guest.member_of(),
         }

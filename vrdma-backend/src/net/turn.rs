@@ -10,6 +10,7 @@ use super::verdict::{Reason, SwitchPort, Verdict};
 use crate::allowed::FrameVlan;
 use crate::panics;
 use crate::queue::chains::ChainError;
+use crate::ratelimit::limited;
 use vrdma_transport::Instant;
 
 /// Budget of a guest of weight 1 in one round. Once it is used, no further frame
@@ -138,16 +139,16 @@ impl Net {
         match reason {
             Reason::SpoofedArp | Reason::SpoofedNd | Reason::SpoofedTcp | Reason::Router => {
                 counters.tx_spoofed += 1;
-                self.violations
-                    .warn(|| format!("guest {name} sent under an address that it may not use: {reason:?}"));
+                limited!(self.violations, Warn, guest = name;
+                    "guest {name} sent under an address that it may not use: {reason:?}");
             }
             Reason::Spoofed | Reason::SpoofedGid | Reason::Opaque | Reason::GroupSource => {
                 counters.tx_spoofed += 1;
             }
             Reason::IngressVlan => {
                 counters.tx_vlan += 1;
-                self.violations
-                    .warn(|| format!("guest {name} sent a frame that is not in its VLANs: {vlan}"));
+                limited!(self.violations, Warn, guest = name;
+                    "guest {name} sent a frame that is not in its VLANs: {vlan}");
             }
             _ => counters.tx_refused += 1,
         }

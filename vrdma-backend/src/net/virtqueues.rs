@@ -5,6 +5,7 @@ use super::{Net, RECEIVE};
 use crate::memory::GuestMemory;
 use crate::queue::chains::ChainDirection;
 use crate::queue::{Call, VirtqueueSetup};
+use crate::ratelimit::limited;
 use std::sync::Arc;
 use vmm_sys_util::epoll::Epoll;
 
@@ -29,7 +30,8 @@ impl Net {
         };
         if !rings.start(memory, setup, base, features, direction) {
             let rings = "are not in guest memory, or not aligned";
-            self.violations.warn(|| format!("guest {name}: the rings of its Ethernet queue {index} {rings}"));
+            limited!(self.violations, Warn, guest = name;
+                "guest {name}: the rings of its Ethernet queue {index} {rings}");
         }
         if index == RECEIVE {
             self.outlets.receivers[guest].revive();

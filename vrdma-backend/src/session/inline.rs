@@ -3,7 +3,7 @@
 
 use super::{Connection, Guest};
 use crate::queue::Ringer;
-use crate::socket::{Listener, SocketAccess};
+use crate::socket::{Listener, SocketAccess, SocketSide};
 use crate::vhost::{FrontEnd, Function};
 use std::cell::RefCell;
 use std::os::unix::net::UnixStream;
@@ -24,11 +24,11 @@ impl<F: Function> Inline<F> {
         // Nobody ever connects to it.
         let path = std::env::temp_dir().join(unique());
         let listener = Listener::claim(&path, &SocketAccess::private()).expect("a name that nobody has");
-        let listener = Arc::new(listener);
         let ringer = Ringer::start("fuzzed").expect("a thread");
         let guest = Guest {
+            owner: "fuzzed".into(),
             name: "fuzzed".into(),
-            listener,
+            side: SocketSide::Server(Arc::new(listener)),
             stopped,
             connection: Connection::default(),
             front_end: Arc::new(Mutex::new(FrontEnd::new(function, ringer))),

@@ -62,7 +62,7 @@ fn run(events: &OwnedFd, stopped: &OwnedFd, listeners: &[Weak<Listener>]) {
         let all: Vec<Arc<Listener>> = listeners.iter().filter_map(Weak::upgrade).collect();
         // Watching starts before the check, so that later deletions are reported. Adding an
         // existing watch changes nothing.
-        let directories: BTreeSet<_> = all.iter().map(|listener| listener.directory()).collect();
+        let directories: BTreeSet<_> = all.iter().filter_map(|listener| listener.directory()).collect();
         let watched =
             directories.into_iter().filter(|at| inotify::add_watch(events, *at, flags).is_ok()).count();
         let missing = all.iter().filter(|listener| !listener.mend()).count();

@@ -26,7 +26,7 @@ impl CqeWords {
             (u64::from_le_bytes([a, b, c, d, e, f, 0, 0]), arrival.vlan.unwrap_or(NO_VLAN))
         });
         let last = u64::from(vlan) << 16
-            | u64::from(opcode(completion.opcode).0) << 32
+            | u64::from(completion.opcode as u8) << 32
             | u64::from(status(completion.status).0) << 40
             | u64::from(flags(completion)) << 48;
         CqeWords([
@@ -58,24 +58,10 @@ fn flags(completion: &Completion) -> u8 {
         | bit(completion.srq.is_some(), flags::XRC)
 }
 
-#[inline]
-fn opcode(opcode: WcOpcode) -> cqe::WcOpcode {
-    match opcode {
-        WcOpcode::Send => cqe::WcOpcode::SEND,
-        WcOpcode::Write => cqe::WcOpcode::RDMA_WRITE,
-        WcOpcode::Read => cqe::WcOpcode::RDMA_READ,
-        WcOpcode::CompareSwap => cqe::WcOpcode::COMP_SWAP,
-        WcOpcode::FetchAdd => cqe::WcOpcode::FETCH_ADD,
-        WcOpcode::AtomicWrite => cqe::WcOpcode::ATOMIC_WRITE,
-        WcOpcode::Flush => cqe::WcOpcode::FLUSH,
-        WcOpcode::BindMw => cqe::WcOpcode::BIND_MW,
-        WcOpcode::LocalInvalidate => cqe::WcOpcode::LOCAL_INV,
-        WcOpcode::RegMr => cqe::WcOpcode::REG_MR,
-        WcOpcode::Recv => cqe::WcOpcode::RECV,
-        WcOpcode::RecvWriteImm => cqe::WcOpcode::RECV_RDMA_WITH_IMM,
-    }
-}
-
+/// Returns the number of a status.
+///
+/// The numbers of opcodes are equal on both sides. If those of statuses were too, the compiler
+/// would load both fields of the completion together (see [`Completion`]).
 #[inline]
 fn status(status: WcStatus) -> cqe::WcStatus {
     match status {
@@ -148,6 +134,28 @@ mod tests {
             (0x55, 0x22, flags::RECV | flags::XRC | flags::SOLICITED)
         );
         assert_eq!(cqe_flags(WcOpcode::Send), 0);
+    }
+
+    #[test]
+    fn operations_have_the_numbers_of_the_abi() {
+        let pairs = [
+            (WcOpcode::Send, cqe::WcOpcode::SEND),
+            (WcOpcode::Write, cqe::WcOpcode::RDMA_WRITE),
+            (WcOpcode::Read, cqe::WcOpcode::RDMA_READ),
+            (WcOpcode::CompareSwap, cqe::WcOpcode::COMP_SWAP),
+            (WcOpcode::FetchAdd, cqe::WcOpcode::FETCH_ADD),
+            (WcOpcode::AtomicWrite, cqe::WcOpcode::ATOMIC_WRITE),
+            (WcOpcode::Flush, cqe::WcOpcode::FLUSH),
+            (WcOpcode::BindMw, cqe::WcOpcode::BIND_MW),
+            (WcOpcode::LocalInvalidate, cqe::WcOpcode::LOCAL_INV),
+            (WcOpcode::RegMr, cqe::WcOpcode::REG_MR),
+            (WcOpcode::Recv, cqe::WcOpcode::RECV),
+            (WcOpcode::RecvWriteImm, cqe::WcOpcode::RECV_RDMA_WITH_IMM),
+        ];
+        for (engine, abi) in pairs {
+            assert_eq!(engine as u8, abi.0, "{engine:?}");
+        }
+        assert_eq!(pairs.len(), cqe::WcOpcode::INFO.consts.len(), "an operation is missing here");
     }
 
     fn cqe_flags(opcode: WcOpcode) -> u8 {

@@ -10,8 +10,8 @@ use vrdma_abi::wqe::{
 use vrdma_abi::zerocopy::little_endian::U32;
 use vrdma_abi::zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use vrdma_transport::{
-    Access, Bind, Destination, FlushScope, Payload, PdId, Placement, Queue, RecvRequest, Remote, SendOp,
-    SendRequest, Sge, SrqId,
+    Access, Atomic, Bind, Destination, FlushScope, Payload, PdId, Placement, Queue, RecvRequest, Remote,
+    SendOp, SendRequest, Sge, SrqId,
 };
 use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Qpn, Rkey, Srqn};
 
@@ -69,22 +69,13 @@ pub fn qpn(words: &RequestWords) -> Option<Qpn> {
     Qpn::new(header.object.get()).filter(|_| header.opcode != WrOpcode::SRQ_RECV.0)
 }
 
-/// A bit for each opcode whose requests name memory of a peer.
-const NAMES_MEMORY: u32 = 1 << WrOpcode::RDMA_WRITE.0
-    | 1 << WrOpcode::RDMA_WRITE_WITH_IMM.0
-    | 1 << WrOpcode::RDMA_READ.0
-    | 1 << WrOpcode::ATOMIC_CMP_AND_SWP.0
-    | 1 << WrOpcode::ATOMIC_FETCH_AND_ADD.0
-    | 1 << WrOpcode::ATOMIC_WRITE.0;
-
 /// Returns the key of the peer's memory that an unparsed request names, as a hint only.
 #[inline]
 pub fn rkey(words: &RequestWords) -> Option<Rkey> {
     let bytes = words.as_bytes();
     let header: &WqeHeader = view(bytes, 0);
-    let names_memory = NAMES_MEMORY.checked_shr(header.opcode.into()).unwrap_or(0) & 1 != 0;
     let body: &RdmaBody = view(bytes, unit::BODY_OFFSET as usize);
-    names_memory.then(|| Rkey(body.rkey.get()))
+    WrOpcode(header.opcode).names_memory().then(|| Rkey(body.rkey.get()))
 }
 
 /// Parses a request of `units` 64-byte units. `sges` is room for its elements.
@@ -117,7 +108,7 @@ fn general<'a>(bytes: &'a [u8], header: &WqeHeader, qpn: Qpn, sges: &'a mut Vec<
     if matches!(opcode, WrOpcode::BIND_MW | WrOpcode::REG_MR | WrOpcode::FLUSH) {
         return without_payload(bytes, header, qpn);
     }
-    let atomic = matches!(opcode, WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD);
+    let atomic = opcode.is_atomic();
     let recv = opcode == WrOpcode::RECV;
     if bits & flags::LIST != 0 {
         return queue_list(bytes, header, qpn, sges);
@@ -160,8 +151,8 @@ fn operation<'a>(
         WrOpcode::RDMA_WRITE => send(SendOp::Write { remote, imm: None }),
         WrOpcode::RDMA_WRITE_WITH_IMM => send(SendOp::Write { remote, imm }),
         WrOpcode::RDMA_READ => send(SendOp::Read { remote }),
-        WrOpcode::ATOMIC_CMP_AND_SWP => send(SendOp::CompareSwap { remote, compare, swap }),
-        WrOpcode::ATOMIC_FETCH_AND_ADD => send(SendOp::FetchAdd { remote, add: compare }),
+        WrOpcode::ATOMIC_CMP_AND_SWP => send(SendOp::atomic(remote, Atomic::CompareSwap { compare, swap })),
+        WrOpcode::ATOMIC_FETCH_AND_ADD => send(SendOp::atomic(remote, Atomic::FetchAdd { add: compare })),
         WrOpcode::ATOMIC_WRITE => send(SendOp::AtomicWrite { remote }),
         WrOpcode::SEND_WITH_INV => send(SendOp::SendInvalidate { key: remote.rkey }),
         WrOpcode::LOCAL_INV => send(SendOp::LocalInvalidate { key: remote.rkey }),
@@ -442,7 +433,7 @@ mod tests {
         let mut room = Vec::new();
         let request = words(header(WrOpcode::ATOMIC_CMP_AND_SWP, 0, 1, 0), &parts);
         let Request::Send(_, None, request) = parse(&request, 1, &mut room) else { panic!() };
-        assert!(matches!(request.op, SendOp::CompareSwap { compare: 5, swap: 6, .. }));
+        assert!(matches!(request.op, SendOp::Atomic { op: Atomic::CompareSwap { compare: 5, swap: 6 }, .. }));
         let Payload::Sges([only]) = request.payload else { panic!() };
         assert_eq!(only.addr, 0x107);
     }
@@ -570,8 +561,11 @@ mod tests {
             assert_eq!(srqn.number(), 0x12_3456);
             match (request.op, request.payload) {
                 (SendOp::Send { imm: None }, Payload::Inline(data)) => assert_eq!(data, b"inline"),
-                (SendOp::CompareSwap { compare: 5, swap: 6, .. }, Payload::Sges([only]))
-                | (SendOp::Read { .. }, Payload::Sges([only])) => assert_eq!(only.addr, 0x107),
+                (
+                    SendOp::Atomic { op: Atomic::CompareSwap { compare: 5, swap: 6 }, .. }
+                    | SendOp::Read { .. },
+                    Payload::Sges([only]),
+                ) => assert_eq!(only.addr, 0x107),
                 (SendOp::Flush { scope, .. }, Payload::Sges([])) => assert_eq!(scope.length, 9),
                 other => panic!("{other:?}"),
             }

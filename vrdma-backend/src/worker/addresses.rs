@@ -3,6 +3,7 @@
 use super::Worker;
 use crate::allowed::{AllowedGid, FrameVlan};
 use crate::device::Result;
+use crate::ratelimit::limited;
 use std::net::IpAddr;
 use vrdma_transport::{DeviceId, Error, GidEntry};
 use vrdma_wire::num::VlanId;
@@ -65,7 +66,9 @@ impl Worker {
     pub(super) fn gid_refused(&mut self, id: DeviceId, GidEntry { gid, vlan }: GidEntry, why: &str) {
         let device = self.outputs.device(id);
         device.counters.refused_gids += 1;
-        let (name, vlan) = (&device.guest.name, FrameVlan::One(vlan));
-        self.violations.warn(|| format!("guest {name}: GID {gid} ({vlan}) is refused: {why}"));
+        let (guest, vlan) = (&device.guest, FrameVlan::One(vlan));
+        let name = &guest.name;
+        limited!(self.violations, Warn, guest = guest.configured_name();
+            "guest {name}: GID {gid} ({vlan}) is refused: {why}");
     }
 }

@@ -6,6 +6,7 @@ use crate::device::broken::break_off;
 use crate::device::outputs::Broken;
 use crate::memory::PATIENCE;
 use crate::panics::{self, Panicked};
+use crate::ratelimit::limited;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -61,20 +62,20 @@ impl Worker {
                 let connection = self.outputs.device(id).take_ended();
                 self.detach_device(id);
                 let device = self.outputs.device(id);
-                let name = &device.guest.name;
+                let (name, owner) = (&device.guest.name, device.guest.configured_name());
                 match &why {
                     Broken::Panicked(Panicked { step, text }) => {
                         device.counters.panics += 1;
                         log::error!(
+                            guest:% = owner;
                             "guest {name}, RDMA: it ends, for a fault of this program in {step}: {text}"
                         );
                     }
                     Broken::Kept => {
                         device.counters.kept_loans += 1;
-                        self.violations.warn(|| {
-                            let patience = PATIENCE.as_millis();
-                            format!("guest {name}, RDMA: it ends: another worker has copied from its memory for more than {patience} ms, for want of a page of it or of its peer's")
-                        });
+                        let patience = PATIENCE.as_millis();
+                        limited!(self.violations, Warn, guest = owner;
+                            "guest {name}, RDMA: it ends: another worker has copied from its memory for more than {patience} ms, for want of a page of it or of its peer's");
                     }
                 }
                 // Its session finds the function ended, and serves the next front-end.
@@ -92,7 +93,7 @@ impl Worker {
             }
             self.net.panicked(guest);
             let name = self.net.name(guest);
-            log::error!("guest {name}, Ethernet: it ends, for a fault of this program in {step}: {text}");
+            log::error!(guest:% = name; "guest {name}, Ethernet: it ends, for a fault of this program in {step}: {text}");
             hang_up(connection);
         }
     }

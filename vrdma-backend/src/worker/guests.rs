@@ -8,6 +8,7 @@ use crate::memory::{GuestMemory, reap};
 use crate::net::Member;
 use crate::queue::channel::Channel;
 use crate::queue::{Call, VirtqueueSetup};
+use crate::ratelimit::limited;
 use crate::translate::limits;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -71,10 +72,10 @@ impl Worker {
         let index = setup.index;
         if let Some(queue) = self.outputs.device(id).event_queue(index) {
             if !queue.attach(memory, &setup, base) {
-                self.violations.warn(|| {
-                    let rings = "are not in guest memory, or not aligned";
-                    format!("device {}: the rings of event queue {index} {rings}", id.0)
-                });
+                let guest = &self.outputs.device(id).guest;
+                let (name, rings) = (&guest.name, "are not in guest memory, or not aligned");
+                limited!(self.violations, Warn, guest = guest.configured_name();
+                    "guest {name}: the rings of event queue {index} {rings}");
             }
         } else if let Some(at) = self.position(id, index) {
             // The channel was bound before the guest was paused. Other virtqueues wait for their

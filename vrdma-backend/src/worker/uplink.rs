@@ -13,6 +13,8 @@ use crate::memory::MrMemory;
 use crate::net::{self, MIN_FRAME, Net, Verdict};
 use crate::panics;
 use crate::port::{External, LINK_POLL, Origin, Port, TURN};
+use crate::ratelimit::limited;
+use crate::service;
 use crate::streams::{Host, SEGMENTS, Streams};
 use crate::translate::event::AsyncEvent;
 use std::collections::BTreeMap;
@@ -48,6 +50,9 @@ impl Worker {
             speed: port.speed().unwrap_or(USUAL_SPEED),
         };
         self.engine.set_link(port.is_up() || port.reaches_workers() || self.has_streams);
+        if port.leads_out() {
+            service::link(port.is_up());
+        }
         let uplink = self.uplink.insert(Uplink::new(port));
         if let Some(fd) = uplink.port.readiness() {
             watch(&self.epoll, fd);
@@ -172,9 +177,11 @@ impl Worker {
         self.port.up = up;
         // Anyone at the other end of the cable can pull it as often as they like, so the log is
         // limited.
-        let text = || format!("uplink: the link is {}", if up { "up" } else { "down" });
         if let Some(uplink) = &mut self.uplink {
-            uplink.changes.log(log::Level::Info, text);
+            limited!(uplink.changes, Info; "uplink: the link is {}", if up { "up" } else { "down" });
+            if uplink.port.leads_out() {
+                service::link(up);
+            }
         }
         let devices: Vec<_> = self.outputs.devices().map(|device| device.id).collect();
         for id in devices {

@@ -4,6 +4,7 @@
 //! has a bug. Guests of other workers do not wait.
 
 use super::WorkerHandle;
+use crate::service;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,16 +59,25 @@ impl Pulse {
 impl WorkerWatch {
     /// Watches these workers, each with the names of its guests.
     ///
+    /// While none is stuck, the service manager hears that. It does so at least three times in
+    /// `watchdog`, the time after which it would end this process. It also hears again a status for
+    /// which it had no room.
+    ///
     /// # Errors
     /// The system has no thread left.
-    pub fn start(workers: Vec<(WorkerHandle, Vec<String>)>) -> std::io::Result<WorkerWatch> {
+    pub fn start(
+        workers: Vec<(WorkerHandle, Vec<String>)>,
+        watchdog: Option<Duration>,
+    ) -> std::io::Result<WorkerWatch> {
         let (stop, stopped) = bounded(0);
+        // A quarter, so that a turn that comes a little late is still the third one in time.
+        let period = watchdog.map_or(PERIOD, |watchdog| PERIOD.min(watchdog / 4));
         let run = move || {
             let mut watched: Vec<_> = workers
                 .into_iter()
                 .map(|(handle, guests)| (handle, guests, Pulse::default(), Arc::new(AtomicBool::new(true))))
                 .collect();
-            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 for (number, (handle, guests, pulse, answer)) in watched.iter_mut().enumerate() {
                     let now = Instant::now();
                     if let Some(change) = pulse.look(now, answer.load(Ordering::Acquire)) {
@@ -80,6 +90,10 @@ impl WorkerWatch {
                         let answer = answer.clone();
                         handle.tell(move |_| answer.store(true, Ordering::Release));
                     }
+                }
+                service::tell_again();
+                if watchdog.is_some() && watched.iter().all(|(_, _, pulse, _)| !pulse.is_stuck) {
+                    service::alive();
                 }
             }
         };

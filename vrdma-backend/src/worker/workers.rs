@@ -8,6 +8,7 @@ use crate::device::DeviceLimits;
 use crate::device::clock::Clock;
 use crate::gids::Gids;
 use crate::port::{Port, WorkerOf, worker_ports};
+use crate::service;
 use anyhow::{Context, Result};
 use std::thread::JoinHandle;
 use vrdma_transport::DeviceId;
@@ -77,14 +78,16 @@ impl Workers {
                 }
             })?;
         }
-        if count > 1 {
+        let watchdog = service::watchdog();
+        if count > 1 || service::is_heard() {
             let names = |number| {
                 let own = guests.iter().filter(|guest| worker_of(guest) == number);
                 own.map(|guest| guest.name.clone()).collect()
             };
             let watched = workers.handles.iter().cloned().enumerate();
             let watched = watched.map(|(number, handle)| (handle, names(number))).collect();
-            workers.watch = Some(WorkerWatch::start(watched).context("a thread that watches the workers")?);
+            let watch = WorkerWatch::start(watched, watchdog);
+            workers.watch = Some(watch.context("a thread that watches the workers")?);
         }
         Ok(workers)
     }
@@ -142,7 +145,8 @@ fn joined(guests: &[GuestConfig], count: usize, mtu: u16, uplink: Option<Port>) 
     let nic = uplink.map(Port::into_driver);
     let ports = worker_ports(count, table, mtu.max(LEAST_MTU), nic).context("the rings between workers")?;
     let endpoints: Vec<_> = ports.iter().map(|worker_ports| worker_ports.endpoint().clone()).collect();
-    let has_engine = |guest: &&GuestConfig| guest.socket.is_some() && guest.transport == Transport::Roce;
+    let has_engine =
+        |guest: &&GuestConfig| guest.rdma_place().is_some() && guest.transport == Transport::Roce;
     let homes = guests.iter().filter(has_engine).map(|guest| (guest.mac, worker_of(guest))).collect();
     let packet_port = packet_ports(&endpoints, homes);
     Ok(ports.into_iter().map(Port::of_worker).map(Some).zip(packet_port.into_iter().map(Some)).collect())

@@ -4,10 +4,10 @@
 //! The switch, the bindings of connections, the connection set-up and guest rings are no part of
 //! it.
 
-pub mod hole;
+pub mod gap;
 mod writes;
 
-pub use hole::Hole;
+pub use gap::Gap;
 pub use writes::Apart;
 
 use super::host::IwarpHost;

@@ -27,7 +27,7 @@ use anyhow::{Result, bail, ensure};
 use engines::Engines;
 use forward::{AROUND, Passes};
 use hdrhistogram::Histogram;
-use iwarp::{Apart, Hole, Iwarp, hole};
+use iwarp::{Apart, Gap, Iwarp, gap};
 use parts::Parts;
 use ports::frames;
 use serde::de::DeserializeOwned;
@@ -70,8 +70,8 @@ pub fn measure(args: &Wire) -> Result<WireFigure> {
     let ports = RefCell::new(ports::open(args.port, args.mtu, dir.path())?);
     pin(0, args.cpus.1);
     let helper = Helper::start(args.cpus.0);
-    match args.hole {
-        Some(beyond) => hole(args, beyond, &ports, &helper),
+    match args.gap {
+        Some(beyond) => gap(args, beyond, &ports, &helper),
         None if args.apart => apart_hosts(args, &ports, &helper),
         None if args.iwarp => iwarp(args, &ports, &helper),
         None => roce(args, &ports, &helper),
@@ -202,15 +202,15 @@ fn apart_hosts(args: &Wire, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Resu
 
 /// Measures the time from the repair of a gap to the last WRITE that waited for it. FPDUs placed
 /// out of order are compared with bytes that wait.
-fn hole(args: &Wire, beyond: u32, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<WireFigure> {
-    ensure!(args.port == PortKind::Ring, "--hole wants net_ring, which has each frame at once");
+fn gap(args: &Wire, beyond: u32, ports: &RefCell<Vec<Port>>, helper: &Helper) -> Result<WireFigure> {
+    ensure!(args.port == PortKind::Ring, "--gap wants net_ring, which has each frame at once");
     let link = ports::link_mtu(&ports.borrow());
-    let mut placed = Hole::new(ports, (beyond, true), link, 1)?;
-    let mut kept = Hole::new(ports, (beyond, false), link, 3)?;
+    let mut placed = Gap::new(ports, (beyond, true), link, 1)?;
+    let mut kept = Gap::new(ports, (beyond, false), link, 3)?;
     let until = Until::Time(Duration::from_secs_f64(args.duration));
     let turns = turns::take(until, || line::round_trip(helper), || placed.window(), || kept.window())?;
-    let what = format!("iWARP WRITEs, from the repair of a hole with {beyond} frames beyond it to the last");
-    let (size, mtu, limit) = (hole::LENGTH, link.into(), "nothing placed beyond it".to_owned());
+    let what = format!("iWARP WRITEs, from the repair of a gap with {beyond} frames beyond it to the last");
+    let (size, mtu, limit) = (gap::LENGTH, link.into(), "nothing placed beyond it".to_owned());
     Ok(WireFigure { what, size, mtu, limit, figure: Figure::Lat, retries: 0, turns })
 }
 
@@ -252,12 +252,12 @@ pub fn parts_apart(args: &Wire) -> Result<Parts> {
 ///
 /// Options with default values are left out, because other options may exclude them.
 pub fn words(args: &Wire) -> Vec<String> {
-    let Wire { port, size, iwarp, qp, stalled, hole, apart, tx_depth, mtu, duration, cpus, account, json } =
+    let Wire { port, size, iwarp, qp, stalled, gap, apart, tx_depth, mtu, duration, cpus, account, json } =
         args;
-    let hole = hole.map(|beyond| ("--hole", beyond.to_string()));
-    let of_shape = hole.is_none() && !account;
+    let gap = gap.map(|beyond| ("--gap", beyond.to_string()));
+    let of_shape = gap.is_none() && !account;
     let options = [
-        hole,
+        gap,
         of_shape.then(|| ("-s", size.to_string())),
         of_shape.then(|| ("-t", tx_depth.to_string())),
         (*qp > 1).then(|| ("-q", qp.to_string())),

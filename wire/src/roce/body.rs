@@ -1,11 +1,10 @@
-//! Kinds of packets, with their extended headers (IBTA 9.2.1).
+//! Kinds of packets: opcodes, and the extended headers of each (IBTA 9.2.1).
 
 use super::part::Part::{self, First, Last, Middle, Only};
 use super::part::{ReadPart, SendTail, UcTail, WriteTail};
 use crate::DropReason;
 use crate::ext::{self, Aeth, AtomicEth, Deth, Feth, Reth, len};
 use crate::num::{Imm, Rkey, Srqn};
-use crate::opcode::Opcode;
 use crate::rw::{Reader, Writer};
 use zerocopy::big_endian::U32;
 
@@ -47,14 +46,21 @@ pub enum Rc {
     Ack(Aeth),
     /// Acknowledge of an atomic, with the value before the operation
     AtomicAck(Aeth, u64),
-    /// Compare and swap
-    CompareSwap(AtomicEth),
-    /// Fetch and add
-    FetchAdd(AtomicEth),
+    /// An atomic of 8 bytes
+    Atomic(AtomicKind, AtomicEth),
     /// ATOMIC WRITE: stores its payload, 8 bytes, at once
     AtomicWrite(Reth),
     /// FLUSH
     Flush(Feth, Reth),
+}
+
+/// What an atomic does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicKind {
+    /// Compare and swap
+    CompareSwap,
+    /// Fetch and add
+    FetchAdd,
 }
 
 /// A packet of an extended reliable connection (annex A14).
@@ -80,6 +86,13 @@ pub enum Uc {
 /// The bytes of a congestion notification behind the BTH: 16 reserved ones (annex A17).
 const CNP_RESERVED: [u8; 16] = [0; 16];
 
+/// The bits of an opcode that name its service: the upper three.
+const SERVICE: u8 = 0b1110_0000;
+/// The service bits of RC.
+const RC: u8 = 0;
+/// The service bits of XRC (annex A14).
+const XRC: u8 = 0b1010_0000;
+
 fn parse_imm(reader: &mut Reader<'_>) -> Result<Imm, DropReason> {
     Ok(Imm::from_bytes(*reader.take::<[u8; 4]>()?))
 }
@@ -93,12 +106,42 @@ fn parse_cnp(reader: &mut Reader<'_>) -> Result<(), DropReason> {
     reader.take::<[u8; CNP_RESERVED.len()]>().map(|_| ())
 }
 
-/// Generates parser and opcode lookup from one list.
+/// Makes opcodes, parser and opcode lookup from one table.
 ///
-/// Each row has an opcode, the extended headers behind the BTH in their order, and the resulting
-/// packet.
+/// A row has an opcode, its number, the extended headers behind the BTH in their order, and the
+/// resulting packet.
 macro_rules! packets {
-    ($($opcode:ident [$($header:ident: $parse:expr),*] => { $($packet:tt)* },)*) => {
+    ($(
+        $(#[$doc:meta])* $opcode:ident $number:literal
+            [$($header:ident: $parse:expr),*] => { $($packet:tt)* },
+    )*) => {
+        /// The opcode of a packet: service and operation (IBTA 9.2.1).
+        ///
+        /// XRC's opcodes are not variants. They have the operations of RC's opcodes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(u8)]
+        pub enum Opcode {
+            $($(#[$doc])* $opcode = $number,)*
+        }
+
+        impl Opcode {
+            /// All opcodes, in ascending order.
+            pub const ALL: &[Opcode] = &[$(Opcode::$opcode,)*];
+
+            /// Returns the opcode of this number, or `None` if it is not supported.
+            ///
+            /// Reserved opcodes, RD, and vendors' own opcodes are not supported.
+            pub const fn from_number(number: u8) -> Option<Opcode> {
+                Some(match number {
+                    $($number => Opcode::$opcode,)*
+                    _ => return None,
+                })
+            }
+        }
+
+        // XRC's opcodes are made of RC's, so the packets of RC have RC's numbers.
+        $(const _: () = assert!(($number & SERVICE == RC) == is_of_rc!($($packet)*));)*
+
         /// Reads the extended headers of an opcode.
         #[inline]
         fn parse_headers(opcode: Opcode, reader: &mut Reader<'_>) -> Result<Body, DropReason> {
@@ -122,55 +165,147 @@ macro_rules! packets {
     };
 }
 
+/// Whether a row of the table is a packet of a reliable connection.
+macro_rules! is_of_rc {
+    (Rc($($rc:tt)*)) => {
+        true
+    };
+    ($($other:tt)*) => {
+        false
+    };
+}
+
 packets! {
-    RcSendFirst [] => { Rc(Rc::Send(First(()))) },
-    RcSendMiddle [] => { Rc(Rc::Send(Middle)) },
-    RcSendLast [] => { Rc(Rc::Send(Last(SendTail::Plain))) },
-    RcSendLastImm [imm: parse_imm] => { Rc(Rc::Send(Last(SendTail::Imm(imm)))) },
-    RcSendLastInvalidate [rkey: parse_ieth] => { Rc(Rc::Send(Last(SendTail::Invalidate(rkey)))) },
-    RcSendOnly [] => { Rc(Rc::Send(Only((), SendTail::Plain))) },
-    RcSendOnlyImm [imm: parse_imm] => { Rc(Rc::Send(Only((), SendTail::Imm(imm)))) },
-    RcSendOnlyInvalidate [rkey: parse_ieth] => {
-        Rc(Rc::Send(Only((), SendTail::Invalidate(rkey))))
-    },
-    RcWriteFirst [reth: Reth::parse] => { Rc(Rc::Write(First(reth))) },
-    RcWriteMiddle [] => { Rc(Rc::Write(Middle)) },
-    RcWriteLast [] => { Rc(Rc::Write(Last(WriteTail::Plain))) },
-    RcWriteLastImm [imm: parse_imm] => { Rc(Rc::Write(Last(WriteTail::Imm(imm)))) },
-    RcWriteOnly [reth: Reth::parse] => { Rc(Rc::Write(Only(reth, WriteTail::Plain))) },
-    RcWriteOnlyImm [reth: Reth::parse, imm: parse_imm] => {
+    /// RC SEND First
+    RcSendFirst 0x00 [] => { Rc(Rc::Send(First(()))) },
+    /// RC SEND Middle
+    RcSendMiddle 0x01 [] => { Rc(Rc::Send(Middle)) },
+    /// RC SEND Last
+    RcSendLast 0x02 [] => { Rc(Rc::Send(Last(SendTail::Plain))) },
+    /// RC SEND Last with Immediate
+    RcSendLastImm 0x03 [imm: parse_imm] => { Rc(Rc::Send(Last(SendTail::Imm(imm)))) },
+    /// RC SEND Only
+    RcSendOnly 0x04 [] => { Rc(Rc::Send(Only((), SendTail::Plain))) },
+    /// RC SEND Only with Immediate
+    RcSendOnlyImm 0x05 [imm: parse_imm] => { Rc(Rc::Send(Only((), SendTail::Imm(imm)))) },
+    /// RC RDMA WRITE First
+    RcWriteFirst 0x06 [reth: Reth::parse] => { Rc(Rc::Write(First(reth))) },
+    /// RC RDMA WRITE Middle
+    RcWriteMiddle 0x07 [] => { Rc(Rc::Write(Middle)) },
+    /// RC RDMA WRITE Last
+    RcWriteLast 0x08 [] => { Rc(Rc::Write(Last(WriteTail::Plain))) },
+    /// RC RDMA WRITE Last with Immediate
+    RcWriteLastImm 0x09 [imm: parse_imm] => { Rc(Rc::Write(Last(WriteTail::Imm(imm)))) },
+    /// RC RDMA WRITE Only
+    RcWriteOnly 0x0a [reth: Reth::parse] => { Rc(Rc::Write(Only(reth, WriteTail::Plain))) },
+    /// RC RDMA WRITE Only with Immediate
+    RcWriteOnlyImm 0x0b [reth: Reth::parse, imm: parse_imm] => {
         Rc(Rc::Write(Only(reth, WriteTail::Imm(imm))))
     },
-    RcReadRequest [reth: Reth::parse] => { Rc(Rc::ReadRequest(reth)) },
-    RcReadResponseFirst [aeth: Aeth::parse] => { Rc(Rc::ReadResponse(ReadPart::First(aeth))) },
-    RcReadResponseMiddle [] => { Rc(Rc::ReadResponse(ReadPart::Middle)) },
-    RcReadResponseLast [aeth: Aeth::parse] => { Rc(Rc::ReadResponse(ReadPart::Last(aeth))) },
-    RcReadResponseOnly [aeth: Aeth::parse] => { Rc(Rc::ReadResponse(ReadPart::Only(aeth))) },
-    RcAck [aeth: Aeth::parse] => { Rc(Rc::Ack(aeth)) },
-    RcAtomicAck [aeth: Aeth::parse, original: ext::parse_atomic_ack] => {
+    /// RC RDMA READ Request
+    RcReadRequest 0x0c [reth: Reth::parse] => { Rc(Rc::ReadRequest(reth)) },
+    /// RC RDMA READ Response First
+    RcReadResponseFirst 0x0d [aeth: Aeth::parse] => { Rc(Rc::ReadResponse(ReadPart::First(aeth))) },
+    /// RC RDMA READ Response Middle
+    RcReadResponseMiddle 0x0e [] => { Rc(Rc::ReadResponse(ReadPart::Middle)) },
+    /// RC RDMA READ Response Last
+    RcReadResponseLast 0x0f [aeth: Aeth::parse] => { Rc(Rc::ReadResponse(ReadPart::Last(aeth))) },
+    /// RC RDMA READ Response Only
+    RcReadResponseOnly 0x10 [aeth: Aeth::parse] => { Rc(Rc::ReadResponse(ReadPart::Only(aeth))) },
+    /// RC Acknowledge
+    RcAck 0x11 [aeth: Aeth::parse] => { Rc(Rc::Ack(aeth)) },
+    /// RC ATOMIC Acknowledge
+    RcAtomicAck 0x12 [aeth: Aeth::parse, original: ext::parse_atomic_ack] => {
         Rc(Rc::AtomicAck(aeth, original))
     },
-    RcCompareSwap [atomic: AtomicEth::parse] => { Rc(Rc::CompareSwap(atomic)) },
-    RcFetchAdd [atomic: AtomicEth::parse] => { Rc(Rc::FetchAdd(atomic)) },
-    RcFlush [feth: Feth::parse, reth: Reth::parse] => { Rc(Rc::Flush(feth, reth)) },
-    RcAtomicWrite [reth: Reth::parse] => { Rc(Rc::AtomicWrite(reth)) },
-    UcSendFirst [] => { Uc(Uc::Send(First(()))) },
-    UcSendMiddle [] => { Uc(Uc::Send(Middle)) },
-    UcSendLast [] => { Uc(Uc::Send(Last(UcTail::Plain))) },
-    UcSendLastImm [imm: parse_imm] => { Uc(Uc::Send(Last(UcTail::Imm(imm)))) },
-    UcSendOnly [] => { Uc(Uc::Send(Only((), UcTail::Plain))) },
-    UcSendOnlyImm [imm: parse_imm] => { Uc(Uc::Send(Only((), UcTail::Imm(imm)))) },
-    UcWriteFirst [reth: Reth::parse] => { Uc(Uc::Write(First(reth))) },
-    UcWriteMiddle [] => { Uc(Uc::Write(Middle)) },
-    UcWriteLast [] => { Uc(Uc::Write(Last(WriteTail::Plain))) },
-    UcWriteLastImm [imm: parse_imm] => { Uc(Uc::Write(Last(WriteTail::Imm(imm)))) },
-    UcWriteOnly [reth: Reth::parse] => { Uc(Uc::Write(Only(reth, WriteTail::Plain))) },
-    UcWriteOnlyImm [reth: Reth::parse, imm: parse_imm] => {
+    /// RC CmpSwap
+    RcCompareSwap 0x13 [atomic: AtomicEth::parse] => {
+        Rc(Rc::Atomic(AtomicKind::CompareSwap, atomic))
+    },
+    /// RC FetchAdd
+    RcFetchAdd 0x14 [atomic: AtomicEth::parse] => {
+        Rc(Rc::Atomic(AtomicKind::FetchAdd, atomic))
+    },
+    /// RC SEND Last with Invalidate
+    RcSendLastInvalidate 0x16 [rkey: parse_ieth] => { Rc(Rc::Send(Last(SendTail::Invalidate(rkey)))) },
+    /// RC SEND Only with Invalidate
+    RcSendOnlyInvalidate 0x17 [rkey: parse_ieth] => {
+        Rc(Rc::Send(Only((), SendTail::Invalidate(rkey))))
+    },
+    /// RC FLUSH
+    RcFlush 0x1c [feth: Feth::parse, reth: Reth::parse] => { Rc(Rc::Flush(feth, reth)) },
+    /// RC ATOMIC WRITE
+    RcAtomicWrite 0x1d [reth: Reth::parse] => { Rc(Rc::AtomicWrite(reth)) },
+    /// UC SEND First
+    UcSendFirst 0x20 [] => { Uc(Uc::Send(First(()))) },
+    /// UC SEND Middle
+    UcSendMiddle 0x21 [] => { Uc(Uc::Send(Middle)) },
+    /// UC SEND Last
+    UcSendLast 0x22 [] => { Uc(Uc::Send(Last(UcTail::Plain))) },
+    /// UC SEND Last with Immediate
+    UcSendLastImm 0x23 [imm: parse_imm] => { Uc(Uc::Send(Last(UcTail::Imm(imm)))) },
+    /// UC SEND Only
+    UcSendOnly 0x24 [] => { Uc(Uc::Send(Only((), UcTail::Plain))) },
+    /// UC SEND Only with Immediate
+    UcSendOnlyImm 0x25 [imm: parse_imm] => { Uc(Uc::Send(Only((), UcTail::Imm(imm)))) },
+    /// UC RDMA WRITE First
+    UcWriteFirst 0x26 [reth: Reth::parse] => { Uc(Uc::Write(First(reth))) },
+    /// UC RDMA WRITE Middle
+    UcWriteMiddle 0x27 [] => { Uc(Uc::Write(Middle)) },
+    /// UC RDMA WRITE Last
+    UcWriteLast 0x28 [] => { Uc(Uc::Write(Last(WriteTail::Plain))) },
+    /// UC RDMA WRITE Last with Immediate
+    UcWriteLastImm 0x29 [imm: parse_imm] => { Uc(Uc::Write(Last(WriteTail::Imm(imm)))) },
+    /// UC RDMA WRITE Only
+    UcWriteOnly 0x2a [reth: Reth::parse] => { Uc(Uc::Write(Only(reth, WriteTail::Plain))) },
+    /// UC RDMA WRITE Only with Immediate
+    UcWriteOnlyImm 0x2b [reth: Reth::parse, imm: parse_imm] => {
         Uc(Uc::Write(Only(reth, WriteTail::Imm(imm))))
     },
-    UdSendOnly [deth: Deth::parse] => { Ud { deth, imm: None } },
-    UdSendOnlyImm [deth: Deth::parse, imm: parse_imm] => { Ud { deth, imm: Some(imm) } },
-    Cnp [_reserved: parse_cnp] => { Cnp },
+    /// UD SEND Only
+    UdSendOnly 0x64 [deth: Deth::parse] => { Ud { deth, imm: None } },
+    /// UD SEND Only with Immediate
+    UdSendOnlyImm 0x65 [deth: Deth::parse, imm: parse_imm] => { Ud { deth, imm: Some(imm) } },
+    /// Congestion notification packet (annex A17)
+    Cnp 0x81 [_reserved: parse_cnp] => { Cnp },
+}
+
+impl Opcode {
+    /// Returns the opcode of RC with the operation of the XRC opcode `number`.
+    ///
+    /// Returns `None` if `number` is not an opcode of XRC.
+    pub(crate) const fn of_xrc(number: u8) -> Option<Opcode> {
+        if number & SERVICE == XRC { Opcode::from_number(number & !SERVICE) } else { None }
+    }
+
+    /// Returns whether RC packets with this opcode go from the responder to the requester.
+    pub(crate) const fn is_response(self) -> bool {
+        use Opcode as O;
+        matches!(
+            self,
+            O::RcReadResponseFirst
+                | O::RcReadResponseMiddle
+                | O::RcReadResponseLast
+                | O::RcReadResponseOnly
+                | O::RcAck
+                | O::RcAtomicAck
+        )
+    }
+
+    /// Returns whether IBTA has given this number to an operation (9.2.1, annexes A14, A17, A19).
+    ///
+    /// Only opcodes of such numbers are known to other implementations.
+    pub const fn is_of_ibta(number: u8) -> bool {
+        match number & SERVICE {
+            RC | XRC => matches!(number & !SERVICE, 0x00..=0x14 | 0x16 | 0x17 | 0x1c | 0x1d),
+            _ => matches!(number, 0x20..=0x2b | 0x40..=0x55 | 0x64 | 0x65 | 0x81),
+        }
+    }
+
+    /// Returns the number of the XRC opcode with the operation of this RC opcode.
+    pub(crate) const fn xrc_number(self) -> u8 {
+        XRC | self as u8 & !SERVICE
+    }
 }
 
 impl Body {
@@ -225,7 +360,7 @@ impl Body {
                 aeth.put(w);
                 ext::put_atomic_ack(*original, w);
             }
-            Body::Rc(Rc::CompareSwap(atomic) | Rc::FetchAdd(atomic)) => atomic.put(w),
+            Body::Rc(Rc::Atomic(_, atomic)) => atomic.put(w),
             Body::Rc(Rc::Flush(feth, reth)) => {
                 feth.put(w);
                 reth.put(w);
@@ -259,7 +394,7 @@ impl Body {
             Body::Rc(Rc::ReadResponse(ReadPart::Middle)) => 0,
             Body::Rc(Rc::ReadResponse(_) | Rc::Ack(_)) => len::AETH,
             Body::Rc(Rc::AtomicAck(..)) => len::AETH + len::ATOMIC_ACK,
-            Body::Rc(Rc::CompareSwap(_) | Rc::FetchAdd(_)) => len::ATOMIC_ETH,
+            Body::Rc(Rc::Atomic(..)) => len::ATOMIC_ETH,
             Body::Rc(Rc::Flush(..)) => len::FETH + len::RETH,
             Body::Ud { imm, .. } => len::DETH + imm.map_or(0, |_| len::IMM),
             Body::Cnp => CNP_RESERVED.len(),
@@ -278,12 +413,7 @@ impl Body {
             }
             Body::Rc(Rc::AtomicWrite(_)) => payload == 8,
             Body::Rc(
-                Rc::ReadRequest(_)
-                | Rc::Ack(_)
-                | Rc::AtomicAck(..)
-                | Rc::CompareSwap(_)
-                | Rc::FetchAdd(_)
-                | Rc::Flush(..),
+                Rc::ReadRequest(_) | Rc::Ack(_) | Rc::AtomicAck(..) | Rc::Atomic(..) | Rc::Flush(..),
             )
             | Body::Cnp => payload == 0,
             Body::Xrc(Xrc { rc, .. }) => Body::Rc(*rc).may_carry(payload),
@@ -327,6 +457,40 @@ impl Xrc {
         match parse_headers(opcode, r)? {
             Body::Rc(rc) => Ok(Xrc { rc, srqn }),
             _ => unreachable!("an operation of RC"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xrc_has_the_operations_of_rc_and_no_others() {
+        for number in 0..=255 {
+            let of_rc = (0xa0..=0xbf).contains(&number).then(|| Opcode::from_number(number - 0xa0)).flatten();
+            assert_eq!(Opcode::of_xrc(number), of_rc, "{number:#x}");
+            assert!(of_rc.is_none_or(|opcode| opcode.xrc_number() == number && (opcode as u8) < 0x20));
+        }
+    }
+
+    #[test]
+    fn ibta_has_assigned_the_numbers_of_its_tables() {
+        let assigned = |numbers: core::ops::Range<u8>| numbers.filter(|&n| Opcode::is_of_ibta(n)).count();
+        // RC's and XRC's lack 0x15, 0x18 to 0x1b, 0x1e and 0x1f.
+        assert_eq!((assigned(0..0x20), assigned(0xa0..0xc0)), (25, 25));
+        // UC, RD and UD; congestion notifications; what belongs to vendors.
+        assert_eq!((assigned(0x20..0x40), assigned(0x40..0x60), assigned(0x60..0x80)), (12, 22, 2));
+        assert_eq!((assigned(0x80..0xa0), (0xc0..=0xff).any(Opcode::is_of_ibta)), (1, false));
+    }
+
+    #[test]
+    fn numbers_and_opcodes_agree() {
+        let known: usize = (0..=255).filter_map(Opcode::from_number).count();
+        assert_eq!(known, Opcode::ALL.len());
+        assert!(Opcode::ALL.is_sorted());
+        for &opcode in Opcode::ALL {
+            assert_eq!(Opcode::from_number(opcode as u8), Some(opcode));
         }
     }
 }

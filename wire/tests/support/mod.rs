@@ -113,8 +113,8 @@ fn rc() -> impl Strategy<Value = Rc> {
         aeth().prop_map(|a| Rc::ReadResponse(ReadPart::Only(a))),
         aeth().prop_map(Rc::Ack),
         (aeth(), any::<u64>()).prop_map(|(a, v)| Rc::AtomicAck(a, v)),
-        atomic().prop_map(Rc::CompareSwap),
-        atomic().prop_map(Rc::FetchAdd),
+        atomic().prop_map(|a| Rc::Atomic(AtomicKind::CompareSwap, a)),
+        atomic().prop_map(|a| Rc::Atomic(AtomicKind::FetchAdd, a)),
         reth().prop_map(Rc::AtomicWrite),
         (any::<u8>(), reth()).prop_map(|(f, r)| Rc::Flush(Feth::from_bits(f), r)),
     ]

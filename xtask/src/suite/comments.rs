@@ -1,4 +1,6 @@
 //! Comments are read on a screen: a line of one has at most 100 columns.
+//!
+//! The doc of an item is readable alone: it does not begin with a reference to another one.
 
 use anyhow::{Result, bail};
 use vrdma_lab::proc::indent;
@@ -10,8 +12,12 @@ const MOST: usize = 100;
 /// Columns of a tab, as in Linux.
 const TAB: &str = "        ";
 
-/// Fails if a line of a comment is longer. Rows of tables may be, and lines with a
-/// word that is longer than half of that.
+/// Beginnings of docs that say nothing without another doc.
+const REFERENCES: [&str; 2] = ["The same", "See the module"];
+
+/// Fails if a line of a comment is longer, or if a doc begins with a reference to another one.
+///
+/// Rows of tables may be longer, and lines with a word that is longer than half of that.
 pub fn check() -> Result<()> {
     let mut faults = Vec::new();
     for (file, text) in texts()? {
@@ -21,11 +27,14 @@ pub fn check() -> Result<()> {
         faults.extend(
             long_lines(text).into_iter().map(|(line, columns)| format!("{file}:{line}: {columns} columns")),
         );
+        faults.extend(
+            dependent_docs(text).into_iter().map(|line| format!("{file}:{line}: not readable alone")),
+        );
     }
     if faults.is_empty() {
         return Ok(());
     }
-    bail!("lines of comments of more than {MOST} columns:\n{}", indent(&faults.join("\n")))
+    bail!("comments of more than {MOST} columns, or not readable alone:\n{}", indent(&faults.join("\n")))
 }
 
 /// Numbers of the lines that are longer, each with its columns.
@@ -48,6 +57,25 @@ fn long_lines(text: &str) -> Vec<(usize, usize)> {
     found
 }
 
+/// Numbers of the lines that begin a doc with one of [`REFERENCES`].
+fn dependent_docs(text: &str) -> Vec<usize> {
+    let doc = |line: &str| {
+        let line = line.trim_start();
+        let words = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))?;
+        Some(words.trim_start().to_owned())
+    };
+    let mut found = Vec::new();
+    let mut is_inside = false;
+    for (at, words) in text.lines().map(doc).enumerate() {
+        let begins = words.as_deref().filter(|_| !is_inside);
+        if begins.is_some_and(|words| REFERENCES.iter().any(|reference| words.starts_with(reference))) {
+            found.push(at + 1);
+        }
+        is_inside = words.is_some();
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,5 +91,12 @@ mod tests {
         assert_eq!(lines, [1, 2, 4]);
         assert_eq!(long_lines(&format!("\t/* {}x*/", "x ".repeat(43))), []);
         assert_eq!(long_lines(&format!("\t/* {}*/", "x ".repeat(44))), [(1, MOST + 1)]);
+    }
+
+    #[test]
+    fn docs_that_refer_to_others_are_found() {
+        let text =
+            "/// The same\nfn a() {}\n  //! See the module\n\n/// A.\n/// The same as that.\n// The same\n";
+        assert_eq!(dependent_docs(text), [1, 3]);
     }
 }

@@ -159,7 +159,7 @@ impl Tests {
     }
 }
 
-/// The same command again: a `Command` is no `Clone`.
+/// Returns a copy of a command, which has no `Clone`.
 fn twin(command: &Command) -> Command {
     let mut twin = Command::new(command.get_program());
     twin.args(command.get_args());

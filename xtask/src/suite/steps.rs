@@ -210,12 +210,15 @@ fn service() -> Verdict {
 fn verify_unit() -> Result<bool> {
     const PROGRAM: &str = "/usr/local/sbin/vrdma-backend";
     let unit = paths::read(&paths::workspace().join("docs/vrdma-backend.service"))?;
+    let socket = paths::read(&paths::workspace().join("docs/vrdma-socket@.socket"))?;
     let copy = paths::logs().join("vrdma-backend.service");
+    let instance = paths::logs().join("vrdma-socket@a-rdma.socket");
     paths::make_dir(&paths::logs())?;
     // It complains of programs that are not there, and ours is not installed.
     paths::write(&copy, unit.replace(PROGRAM, "/bin/true"))?;
+    paths::write(&instance, socket)?;
     let mut command = Command::new("systemd-analyze");
-    command.args(["verify", "--man=no"]).arg(&copy).stdin(Stdio::null());
+    command.args(["verify", "--man=no"]).args([&copy, &instance]).stdin(Stdio::null());
     let output = match command.output() {
         Ok(output) => output,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
@@ -223,7 +226,8 @@ fn verify_unit() -> Result<bool> {
     };
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     // What it says of other units of this machine is not ours to mend.
-    let ours: Vec<&str> = said.lines().filter(|line| line.contains("vrdma-backend.service")).collect();
+    let is_ours = |line: &&str| line.contains("vrdma-backend.service") || line.contains("vrdma-socket");
+    let ours: Vec<&str> = said.lines().filter(is_ours).collect();
     if !ours.is_empty() || !unit.contains(PROGRAM) {
         bail!("systemd-analyze verify:\n{}", indent(&ours.join("\n")));
     }

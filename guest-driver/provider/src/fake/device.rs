@@ -105,8 +105,7 @@ impl Parsed {
     }
 
     pub fn sges(&self) -> Vec<(u64, u32, u32)> {
-        let atomic = [WrOpcode::ATOMIC_CMP_AND_SWP, WrOpcode::ATOMIC_FETCH_AND_ADD].contains(&self.opcode());
-        self.bytes[if atomic { 48 } else { 32 }..]
+        self.bytes[if self.opcode().is_atomic() { 48 } else { 32 }..]
             .chunks_exact(16)
             .take(self.header.sge_count.into())
             .map(|sge| Sge::read_from_bytes(sge).unwrap())

@@ -1,6 +1,6 @@
 //! Opening and closing of devices, and creation of objects.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::mem::zeroed;
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -24,9 +24,25 @@ fn the_constructor_registers_a_table_that_names_our_devices() {
     let patterns: Vec<_> = (0..)
         .map(|i| unsafe { &*table.match_table.add(i) })
         .take_while(|entry| u32::from(entry.kind) != VERBS_MATCH_SENTINEL)
-        .map(|entry| unsafe { CStr::from_ptr(entry.u.modalias) }.to_str().unwrap())
+        .map(|entry| unsafe { CStr::from_ptr(entry.u.modalias) })
         .collect();
-    assert_eq!(patterns, ["virtio:d0000002Av*", "virtio:d00000026v*", "rdma_device:*Nvrdma*"]);
+    // What Linux calls the PCI function and the virtio device of each id, and QEMU's virtio-net.
+    let modaliases = [
+        ("pci:v00001AF4d00001066sv00001AF4sd00001100bc07sc80i00", true),
+        ("pci:v00001AF4d0000106Asv00001AF4sd00001100bc02sc80i00", true),
+        ("virtio:d00000026v00001AF4", true),
+        ("virtio:d0000002Av00001AF4", true),
+        ("rdma_device:Nvrdma0", true),
+        ("rdma_device:Nrocep0s4", false),
+        ("pci:v00001AF4d00001041sv00001AF4sd00001100bc02sc00i00", false),
+        ("pci:v00008086d00001066sv00001AF4sd00001100bc02sc00i00", false),
+        ("virtio:d00000001v00001AF4", false),
+    ];
+    for (modalias, ours) in modaliases {
+        let modalias = CString::new(modalias).unwrap();
+        let matches = |pattern: &&CStr| unsafe { libc::fnmatch(pattern.as_ptr(), modalias.as_ptr(), 0) } == 0;
+        assert_eq!(patterns.iter().any(matches), ours, "{modalias:?}");
+    }
     let device = unsafe { table.alloc_device.unwrap()(ptr::null_mut()) };
     assert!(!device.is_null());
     unsafe { table.uninit_device.unwrap()(device) };

@@ -101,9 +101,9 @@ impl Lab<'_> {
                 let Reth { va, rkey, .. } = self.reth();
                 let atomic = AtomicEth { va, rkey, swap_or_add: 3, compare: 0x3333_3333_3333_3333 };
                 Body::Rc(if part & 1 == 0 {
-                    roce::Rc::CompareSwap(atomic)
+                    roce::Rc::Atomic(roce::AtomicKind::CompareSwap, atomic)
                 } else {
-                    roce::Rc::FetchAdd(atomic)
+                    roce::Rc::Atomic(roce::AtomicKind::FetchAdd, atomic)
                 })
             }
             (QpType::Rc, 14) => {
@@ -167,7 +167,7 @@ impl Lab<'_> {
                 let right = self.input.byte() < 200;
                 (roce::Rc::ReadResponse(part), if right { whole } else { length })
             }
-            Body::Rc(roce::Rc::CompareSwap(_) | roce::Rc::FetchAdd(_)) => (roce::Rc::AtomicAck(aeth, 5), 0),
+            Body::Rc(roce::Rc::Atomic(..)) => (roce::Rc::AtomicAck(aeth, 5), 0),
             Body::Rc(roce::Rc::AtomicWrite(_) | roce::Rc::Flush(..)) => {
                 (roce::Rc::ReadResponse(ReadPart::Only(aeth)), 0)
             }

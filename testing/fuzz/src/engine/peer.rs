@@ -55,7 +55,13 @@ impl Lab<'_> {
             2 => (roce::Rc::ReadRequest(reth), false),
             3 => {
                 let Reth { va, rkey, .. } = reth;
-                (roce::Rc::FetchAdd(AtomicEth { va, rkey, swap_or_add: 1, compare: 0 }), false)
+                (
+                    roce::Rc::Atomic(
+                        roce::AtomicKind::FetchAdd,
+                        AtomicEth { va, rkey, swap_or_add: 1, compare: 0 },
+                    ),
+                    false,
+                )
             }
             4 | 5 => (roce::Rc::Ack(aeth), false),
             6 => (roce::Rc::AtomicAck(aeth, 7), false),

@@ -255,8 +255,8 @@ impl<'a> Lab<'a> {
             2 | 3 => SendOp::Write { remote, imm: None },
             4 => SendOp::Write { remote, imm },
             5 => SendOp::Read { remote },
-            6 => SendOp::CompareSwap { remote, compare: 0, swap: 2 },
-            7 => SendOp::FetchAdd { remote, add: 3 },
+            6 => SendOp::atomic(remote, Atomic::CompareSwap { compare: 0, swap: 2 }),
+            7 => SendOp::atomic(remote, Atomic::FetchAdd { add: 3 }),
             8 => SendOp::SendInvalidate { key: self.window(place.device) },
             9 => SendOp::LocalInvalidate { key: self.window(place.device) },
             _ => {

@@ -215,7 +215,7 @@ impl<'a> Lab<'a> {
             }
             4 => {
                 let (segment, length) = self.segment();
-                self.send_beyond_hole(&segment, length);
+                self.send_beyond_gap(&segment, length);
             }
             5 => {
                 let bytes = self.input.bytes(128).to_vec();
@@ -327,7 +327,7 @@ impl<'a> Lab<'a> {
             self.send(&segment, length);
             self.offer();
         } else {
-            self.send_beyond_hole(&segment, length);
+            self.send_beyond_gap(&segment, length);
         }
     }
 
@@ -338,7 +338,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Sends an FPDU of the peer that arrives before earlier data. It is placed, or kept as bytes.
-    fn send_beyond_hole(&mut self, segment: &Segment, length: usize) {
+    fn send_beyond_gap(&mut self, segment: &Segment, length: usize) {
         let fpdu = self.fpdu(segment, length);
         let before = self.memory.bytes();
         match self.engine.place_fpdu(self.device, self.qpn, &fpdu, &mut self.log) {
@@ -433,12 +433,12 @@ impl<'a> Lab<'a> {
             2 => SendOp::Write { remote, imm: None },
             3 => SendOp::Write { remote, imm },
             4 => SendOp::Read { remote },
-            5 => SendOp::CompareSwap { remote, compare: 1, swap: 2 },
-            6 => SendOp::FetchAdd { remote, add: 3 },
+            5 => SendOp::atomic(remote, Atomic::CompareSwap { compare: 1, swap: 2 }),
+            6 => SendOp::atomic(remote, Atomic::FetchAdd { add: 3 }),
             7 => SendOp::SendInvalidate { key: remote.rkey },
             _ => SendOp::LocalInvalidate { key: Rkey(self.input.near(self.key)) },
         };
-        if matches!(op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) {
+        if matches!(op, SendOp::Atomic { .. }) {
             length = 8;
         }
         let flags = self.input.byte();

@@ -10,9 +10,8 @@ use super::case::case;
 use crate::port;
 
 /// Sets `virtio` and `pci` to the virtio device and the PCI function of the VM's RDMA device.
-const PLACE: &str = "virtio=$(basename $(readlink -f /sys/class/infiniband/vrdma0/device))
-    pci=$(basename $(readlink -f /sys/bus/virtio/devices/$virtio/..))
-    case $pci in virtio*) pci=$(basename $(readlink -f /sys/bus/virtio/devices/$virtio/../..)) ;; esac\n";
+const PLACE: &str = "pci=$(basename $(readlink -f /sys/class/infiniband/vrdma0/device))
+    virtio=$(basename $(ls -d /sys/bus/pci/devices/$pci/virtio*))\n";
 
 /// Unbinds the driver from its virtio device under a connected program, and binds it again.
 #[vm_test("vm-linux-rebind", lab = Usual, disturbs)]

@@ -1,32 +1,13 @@
 //! Conversion between operations and iWARP segments. No other module knows both.
 
 use crate::objects::iwarp::requester_state::StreamRequester;
-use crate::verbs::op::{Remote, SendOp};
+use crate::verbs::op::{Atomic, Remote, SendOp};
 use crate::verbs::work::Work;
 use vrdma_wire::iwarp::ddp::{TAGGED_LEN, UNTAGGED_LEN};
 use vrdma_wire::iwarp::num::{Msn, Stag};
 use vrdma_wire::iwarp::rdmap::{IMMEDIATE_LEN, Segment, SendPart, Tagged};
 use vrdma_wire::iwarp::request::{AtomicOp, AtomicRequest, ReadRequest};
 use vrdma_wire::num::{Imm, Rkey};
-
-/// Whether iWARP has an operation.
-///
-/// It has no SEND with immediate data: immediate data is a message of its own there, and takes a
-/// receive of its own.
-pub(crate) fn is_of_iwarp(op: &SendOp) -> bool {
-    match op {
-        SendOp::Send { imm } => imm.is_none(),
-        SendOp::AtomicWrite { .. } | SendOp::Flush { .. } => false,
-        SendOp::Write { .. }
-        | SendOp::Read { .. }
-        | SendOp::CompareSwap { .. }
-        | SendOp::FetchAdd { .. }
-        | SendOp::SendInvalidate { .. }
-        | SendOp::BindMw(_)
-        | SendOp::LocalInvalidate { .. }
-        | SendOp::RegMr { .. } => true,
-    }
-}
 
 /// Returns the bytes of headers before the payload that `op` has in its segments.
 pub(crate) fn headers_before_payload(op: &SendOp) -> usize {
@@ -58,24 +39,20 @@ pub(crate) fn segment_of(work: &Work<'_>, state: &StreamRequester, last: bool) -
                 source_offset: addr,
             },
         ),
-        SendOp::CompareSwap { remote, compare, swap } => {
-            atomic(state, remote, AtomicOp::CompareSwap { swap, mask: !0, compare, compare_mask: !0 })
+        SendOp::Atomic { addr, rkey, op: Atomic::CompareSwap { compare, swap } } => {
+            let op = AtomicOp::CompareSwap { swap, mask: !0, compare, compare_mask: !0 };
+            atomic(state, addr, rkey, op)
         }
-        SendOp::FetchAdd { remote, add } => atomic(state, remote, AtomicOp::FetchAdd { add, mask: 0 }),
-        SendOp::AtomicWrite { .. }
-        | SendOp::Flush { .. }
-        | SendOp::BindMw(_)
-        | SendOp::LocalInvalidate { .. }
-        | SendOp::RegMr { .. } => unreachable!("no message comes of it"),
+        SendOp::Atomic { addr, rkey, op: Atomic::FetchAdd { add } } => {
+            atomic(state, addr, rkey, AtomicOp::FetchAdd { add, mask: 0 })
+        }
+        _ => unreachable!("its row says that iWARP lacks it, or that no message comes of it"),
     }
 }
 
-fn atomic(state: &StreamRequester, remote: Remote, op: AtomicOp) -> Segment {
-    let Remote { addr: offset, rkey } = remote;
-    Segment::AtomicRequest(
-        state.request_msn,
-        AtomicRequest { id: state.next_token(), stag: Stag(rkey.0), offset, op },
-    )
+fn atomic(state: &StreamRequester, offset: u64, rkey: Rkey, op: AtomicOp) -> Segment {
+    let request = AtomicRequest { id: state.next_token(), stag: Stag(rkey.0), offset, op };
+    Segment::AtomicRequest(state.request_msn, request)
 }
 
 /// Returns the immediate data of a WRITE: the first 4 of 8 bytes, as in other RNICs.
@@ -93,12 +70,34 @@ pub(crate) fn imm_of(data: [u8; IMMEDIATE_LEN]) -> Imm {
 /// Returns the operation of an atomic request, if the engine has it.
 pub(crate) fn atomic_of(request: &AtomicRequest) -> Option<SendOp> {
     let remote = Remote { addr: request.offset, rkey: Rkey(request.stag.0) };
-    match request.op {
+    let op = match request.op {
         // The carry of the highest bit is lost anyway.
-        AtomicOp::FetchAdd { add, mask } if mask & !(1 << 63) == 0 => Some(SendOp::FetchAdd { remote, add }),
+        AtomicOp::FetchAdd { add, mask } if mask & !(1 << 63) == 0 => Atomic::FetchAdd { add },
         AtomicOp::CompareSwap { swap, mask: u64::MAX, compare, compare_mask: u64::MAX } => {
-            Some(SendOp::CompareSwap { remote, compare, swap })
+            Atomic::CompareSwap { compare, swap }
         }
-        AtomicOp::FetchAdd { .. } | AtomicOp::Swap { .. } | AtomicOp::CompareSwap { .. } => None,
+        AtomicOp::FetchAdd { .. } | AtomicOp::Swap { .. } | AtomicOp::CompareSwap { .. } => return None,
+    };
+    Some(SendOp::atomic(remote, op))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::op::tests::ALL;
+    use crate::verbs::work::Flags;
+
+    #[test]
+    fn what_the_table_calls_iwarps_has_a_segment() {
+        let (state, flags) = (StreamRequester::new(), Flags::new(false, false, false));
+        let mut atomics = 0;
+        for op in ALL.iter().filter(|op| op.is_of_iwarp() && !op.row().alone) {
+            let segment = segment_of(&Work::plain(op, 1, flags), &state, true);
+            if let Segment::AtomicRequest(_, request) = segment {
+                assert_eq!(atomic_of(&request), Some(*op));
+                atomics += 1;
+            }
+        }
+        assert_ne!(atomics, 0, "iWARP has atomics");
     }
 }

@@ -2,17 +2,15 @@
 
 use super::{OutstandingSend, Requests, Scratch, Work};
 use crate::base::id::PdId;
-use crate::base::memory::Access;
 use crate::collections::pool::{At, List};
 use crate::save::{Violation, record, to_qpn};
 use crate::verbs::attr::QpType;
 use crate::verbs::caps::Caps;
 use crate::verbs::completion::WcStatus;
-use crate::verbs::op::{FlushScope, Remote, SendOp};
+use crate::verbs::op::SendOp;
 use crate::verbs::request::{Destination, Payload, SendRequest, Sge};
-use crate::verbs::window::Bind;
 use crate::verbs::work::Flags;
-use vrdma_wire::num::{Gid, Imm, Lkey, Mac, Qkey, Rkey, Srqn};
+use vrdma_wire::num::{Gid, Lkey, Mac, Qkey, Srqn};
 
 impl Requests {
     /// Returns the record of a send queue.
@@ -188,79 +186,4 @@ fn to_destination(to: &record::Destination) -> Result<Destination, Violation> {
         udp_sport,
         vlan,
     })
-}
-
-impl From<&SendOp> for record::Operation {
-    fn from(op: &SendOp) -> record::Operation {
-        use record::Operation;
-        match *op {
-            SendOp::Send { imm } => Operation::Send { imm: imm.map(Imm::to_bytes) },
-            SendOp::Write { remote: Remote { addr, rkey }, imm } => {
-                Operation::Write { addr, rkey: rkey.0, imm: imm.map(Imm::to_bytes) }
-            }
-            SendOp::Read { remote: Remote { addr, rkey } } => Operation::Read { addr, rkey: rkey.0 },
-            SendOp::CompareSwap { remote: Remote { addr, rkey }, compare, swap } => {
-                Operation::CompareSwap { addr, rkey: rkey.0, compare, swap }
-            }
-            SendOp::FetchAdd { remote: Remote { addr, rkey }, add } => {
-                Operation::FetchAdd { addr, rkey: rkey.0, add }
-            }
-            SendOp::AtomicWrite { remote: Remote { addr, rkey } } => {
-                Operation::AtomicWrite { addr, rkey: rkey.0 }
-            }
-            SendOp::Flush {
-                remote: Remote { addr, rkey },
-                scope: FlushScope { placement, whole, length },
-            } => Operation::Flush { addr, rkey: rkey.0, placement: placement.into(), whole, length },
-            SendOp::SendInvalidate { key } => Operation::SendInvalidate { key: key.0 },
-            SendOp::BindMw(Bind { rkey, new_rkey, lkey, access, addr, length }) => Operation::BindMw {
-                rkey: rkey.0,
-                new_rkey: new_rkey.0,
-                lkey: lkey.0,
-                access: access.0,
-                addr,
-                length,
-            },
-            SendOp::LocalInvalidate { key } => Operation::LocalInvalidate { key: key.0 },
-            SendOp::RegMr { key, access, iova, length, list, page_shift } => {
-                Operation::RegMr { key: key.0, access: access.0, iova, length, list, page_shift }
-            }
-        }
-    }
-}
-
-impl From<&record::Operation> for SendOp {
-    fn from(operation: &record::Operation) -> SendOp {
-        use record::Operation;
-        let remote = |addr, rkey| Remote { addr, rkey: Rkey(rkey) };
-        match *operation {
-            Operation::Send { imm } => SendOp::Send { imm: imm.map(Imm::from_bytes) },
-            Operation::Write { addr, rkey, imm } => {
-                SendOp::Write { remote: remote(addr, rkey), imm: imm.map(Imm::from_bytes) }
-            }
-            Operation::Read { addr, rkey } => SendOp::Read { remote: remote(addr, rkey) },
-            Operation::CompareSwap { addr, rkey, compare, swap } => {
-                SendOp::CompareSwap { remote: remote(addr, rkey), compare, swap }
-            }
-            Operation::FetchAdd { addr, rkey, add } => SendOp::FetchAdd { remote: remote(addr, rkey), add },
-            Operation::AtomicWrite { addr, rkey } => SendOp::AtomicWrite { remote: remote(addr, rkey) },
-            Operation::Flush { addr, rkey, placement, whole, length } => SendOp::Flush {
-                remote: remote(addr, rkey),
-                scope: FlushScope { placement: placement.into(), whole, length },
-            },
-            Operation::SendInvalidate { key } => SendOp::SendInvalidate { key: Rkey(key) },
-            Operation::BindMw { rkey, new_rkey, lkey, access, addr, length } => SendOp::BindMw(Bind {
-                rkey: Rkey(rkey),
-                new_rkey: Rkey(new_rkey),
-                lkey: Lkey(lkey),
-                access: Access(access),
-                addr,
-                length,
-            }),
-            Operation::LocalInvalidate { key } => SendOp::LocalInvalidate { key: Rkey(key) },
-            Operation::RegMr { key, access, iova, length, list, page_shift } => {
-                SendOp::RegMr { key: Rkey(key), access: Access(access), iova, length, list, page_shift }
-            }
-        }
-    }
 }

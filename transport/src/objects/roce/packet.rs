@@ -1,7 +1,7 @@
 //! Conversion between operations of reliable connections and packets. No other module knows both.
 
 use crate::base::inter_worker::InterWorkerPayload;
-use crate::verbs::op::{FlushScope, Placement, Remote, SendOp};
+use crate::verbs::op::{Atomic, FlushScope, Placement, Remote, SendOp};
 use crate::verbs::work::Work;
 use vrdma_wire::num::Imm;
 use vrdma_wire::roce::{Aeth, AtomicEth, Feth, Part, Rc, ReadPart, Reth, SendTail, WriteTail};
@@ -45,11 +45,9 @@ pub(crate) fn body(work: &Work<'_>, slice: &RequestSlice) -> Rc {
             Rc::Write(part(slice, reth(remote, 0, work.length), tail))
         }
         SendOp::Read { remote } => Rc::ReadRequest(reth(remote, slice.offset, slice.length)),
-        SendOp::CompareSwap { remote: Remote { addr: va, rkey }, compare, swap } => {
-            Rc::CompareSwap(AtomicEth { va, rkey, swap_or_add: swap, compare })
-        }
-        SendOp::FetchAdd { remote: Remote { addr: va, rkey }, add } => {
-            Rc::FetchAdd(AtomicEth { va, rkey, swap_or_add: add, compare: 0 })
+        SendOp::Atomic { addr: va, rkey, op } => {
+            let (kind, swap_or_add, compare) = op.in_packet();
+            Rc::Atomic(kind, AtomicEth { va, rkey, swap_or_add, compare })
         }
         SendOp::AtomicWrite { remote } => Rc::AtomicWrite(reth(remote, 0, work.length)),
         SendOp::Flush { remote, scope: FlushScope { placement, whole, length } } => {
@@ -133,7 +131,6 @@ pub(crate) fn decode(body: &Rc, write: &Reth) -> Option<RcRequest> {
         (matches!(part, Part::First(_) | Part::Only(..)), matches!(part, Part::Last(_) | Part::Only(..)))
     }
     let at = |reth: &Reth| Remote { addr: reth.va, rkey: reth.rkey };
-    let atomic = |eth: &AtomicEth| Reth { va: eth.va, rkey: eth.rkey, length: 8 };
     let only = |op, reth| RcRequest { op, first: true, last: true, reth: Some(reth) };
     Some(match body {
         Rc::Send(part) => {
@@ -166,13 +163,10 @@ pub(crate) fn decode(body: &Rc, write: &Reth) -> Option<RcRequest> {
             RcRequest { op: SendOp::Write { remote: at(&reth), imm }, first, last, reth: Some(reth) }
         }
         Rc::ReadRequest(reth) => only(SendOp::Read { remote: at(reth) }, *reth),
-        Rc::CompareSwap(eth) => {
-            let reth = atomic(eth);
-            only(SendOp::CompareSwap { remote: at(&reth), compare: eth.compare, swap: eth.swap_or_add }, reth)
-        }
-        Rc::FetchAdd(eth) => {
-            let reth = atomic(eth);
-            only(SendOp::FetchAdd { remote: at(&reth), add: eth.swap_or_add }, reth)
+        Rc::Atomic(kind, AtomicEth { va, rkey, swap_or_add, compare }) => {
+            let reth = Reth { va: *va, rkey: *rkey, length: 8 };
+            let op = Atomic::of_packet(*kind, *swap_or_add, *compare);
+            only(SendOp::atomic(at(&reth), op), reth)
         }
         Rc::AtomicWrite(reth) => only(SendOp::AtomicWrite { remote: at(reth) }, *reth),
         Rc::Flush(feth, reth) => {

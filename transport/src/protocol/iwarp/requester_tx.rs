@@ -5,7 +5,7 @@ use crate::message::ctx::QpCtx;
 use crate::message::outlet::{Fpdu, Pieces, StreamOutlet};
 use crate::message::segmentation::check_request;
 use crate::message::transfer::{Elements, Span};
-use crate::objects::iwarp::operation::{headers_before_payload, immediate, is_of_iwarp, segment_of};
+use crate::objects::iwarp::operation::{headers_before_payload, immediate, segment_of};
 use crate::objects::iwarp::requester_state::StreamRequester;
 use crate::objects::iwarp::state::RcTcp;
 use crate::objects::iwarp::stream::{ReadyToReceive, Stream};
@@ -161,7 +161,8 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         let state = &mut conn.requester;
         state.first_ended();
         qp.requester.started = state.is_outstanding();
-        *work.op.moved(counters, work.length.into()) += 1;
+        work.row.count_bytes(counters, work.length.into());
+        work.row.count(counters);
         self.end_send(&work, WcStatus::Success);
         self.tell_if_drained();
     }
@@ -253,7 +254,7 @@ fn why_not_begin<R: Region>(
     if qp.state == QpState::Sqd {
         return Some(RequestPause::Idle);
     }
-    if !is_of_iwarp(work.op) {
+    if !work.op.is_of_iwarp() {
         return Some(RequestPause::Broken(WcStatus::LocQpOp));
     }
     if let Err(status) = check_request(mrs, qp, work, payload) {

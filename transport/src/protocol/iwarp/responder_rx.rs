@@ -2,8 +2,8 @@
 
 use crate::agenda::drains::{Fate, PostedReceives};
 use crate::base::memory::Region;
-use crate::message::accept::{Rejection, SegmentData};
-use crate::message::verdict::{Nak, Refusal};
+use crate::message::accept::SegmentData;
+use crate::message::verdict::{Nak, Refusal, Rejection};
 use crate::objects::iwarp::operation::{atomic_of, imm_of};
 use crate::objects::iwarp::responder_state::StreamResponse;
 use crate::protocol::iwarp::data::Data;
@@ -230,7 +230,7 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
         };
         match self.accept(segment, data) {
             Ok(found) => Outcome::Done(found),
-            Err(Rejection::Refused(refusal) | Rejection::Memory(refusal)) => Outcome::Refused(refusal),
+            Err(&(Rejection::Refused(refusal) | Rejection::Memory(refusal))) => Outcome::Refused(refusal),
             Err(Rejection::NoReceive) => Outcome::NoReceive,
             Err(Rejection::Dropped(_) | Rejection::Source) => {
                 unreachable!("the state was checked before, and the data came with the segment")

@@ -176,7 +176,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let state = &mut self.conn.requester;
         state.first_ended(&work, qp.path_mtu, after);
         qp.requester.started = state.una != qp.requester.psn;
-        *work.op.moved(counters, work.length.into()) += 1;
+        work.row.count_bytes(counters, work.length.into());
+        work.row.count(counters);
         self.end_send(&work, WcStatus::Success);
         self.tell_if_drained();
     }

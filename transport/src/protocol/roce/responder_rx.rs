@@ -4,8 +4,7 @@
 use crate::agenda::drains::{Fate, PostedReceives};
 use crate::base::inter_worker::{InterWorkerPart, InterWorkerPayload};
 use crate::base::memory::Region;
-use crate::message::accept::Rejection;
-use crate::message::verdict::{Nak, Refusal};
+use crate::message::verdict::{Nak, Refusal, Rejection};
 use crate::objects::roce::packet::{RcRequest, decode};
 use crate::objects::roce::psn::{HALF, ahead};
 use crate::objects::roce::responder_state::ResponseKind;
@@ -128,7 +127,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         match self.accept(&segment, payload.into()) {
             Ok(found) => self.answer(row, bth, last, segment.packets, reth, found),
-            Err(Rejection::Refused(refusal) | Rejection::Memory(refusal)) => {
+            Err(&(Rejection::Refused(refusal) | Rejection::Memory(refusal))) => {
                 self.nak_for_good(bth.psn, refusal);
             }
             Err(Rejection::NoReceive) => {
@@ -141,7 +140,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             }
             // The pinned region was revoked. This is as if the packet had not arrived.
             Err(Rejection::Source) => self.ask_again(bth.psn, None),
-            Err(Rejection::Dropped(reason)) => unreachable!("the state was checked before: {reason:?}"),
+            Err(&Rejection::Dropped(reason)) => unreachable!("the state was checked before: {reason:?}"),
         }
         Fate::Done
     }

@@ -1,9 +1,9 @@
 //! The responder of an unreliable connection.
 
 use crate::base::memory::Region;
-use crate::message::accept::{self, Rejection, SegmentData};
+use crate::message::accept::{self, SegmentData};
 use crate::message::ctx::QpCtx;
-use crate::message::verdict::{Nak, Refusal};
+use crate::message::verdict::{Nak, Refusal, Rejection};
 use crate::objects::outstanding::Scratch;
 use crate::objects::receiver::Receiver;
 use crate::objects::service::ConnState;
@@ -40,7 +40,7 @@ pub(crate) fn accept<R: Region>(
         Ok(_) => return Ok(()),
         Err(rejection) => rejection,
     };
-    let reason = match rejection {
+    let reason = match *rejection {
         Rejection::Memory(refusal) => return Err(UcRejection::Memory(refusal)),
         Rejection::Source => return Err(UcRejection::Source),
         Rejection::Dropped(reason) => reason,

@@ -22,7 +22,7 @@ pub(super) fn on_the_wire() -> Net {
     let mut net = Net::connected();
     let first = net.second_pair();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
-    let add = SendOp::FetchAdd { remote: b.remote(64), add: 3 };
+    let add = SendOp::atomic(b.remote(64), Atomic::FetchAdd { add: 3 });
     let read = SendOp::Read { remote: b.remote(4096) };
     let store = SendOp::AtomicWrite { remote: b.remote(128) };
     // Executed requests whose results the responder remembers.
@@ -37,7 +37,7 @@ pub(super) fn on_the_wire() -> Net {
     net.post(A, 4, read, Payload::Sges(&[a.sge(0, 9000)]));
     net.post(A, 5, add, Payload::Sges(&[a.sge(8, 8)]));
     net.post_fenced(A, 6, WITH_IMM, Payload::Inline(&[7; 30]), true);
-    let compare = SendOp::CompareSwap { remote: b.remote(64), compare: 6, swap: 9 };
+    let compare = SendOp::atomic(b.remote(64), Atomic::CompareSwap { compare: 6, swap: 9 });
     net.post(A, 7, compare, Payload::Sges(&[a.sge(8, 8)]));
     net.post(A, 8, WITH_IMM, Payload::Sges(&[]));
     net.post(A, ATOMIC_WRITE, store, Payload::Sges(&[a.sge(5, 3), a.sge(0, 5)]));

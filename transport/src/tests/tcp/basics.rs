@@ -23,8 +23,8 @@ fn all_arrive(net: &mut Net, length: u32) {
     let back = [a.sge(200_000, half), a.sge(200_000 + u64::from(half), length - half)];
     net.post(A, 4, SendOp::Read { remote: b.remote(600_000) }, Payload::Sges(&back));
     let word = b.remote(960_000);
-    net.post(A, 5, SendOp::FetchAdd { remote: word, add: 5 }, Payload::Sges(&[a.sge(800_000, 8)]));
-    let swap = SendOp::CompareSwap { remote: word, compare: 12, swap: 99 };
+    net.post(A, 5, SendOp::atomic(word, Atomic::FetchAdd { add: 5 }), Payload::Sges(&[a.sge(800_000, 8)]));
+    let swap = SendOp::atomic(word, Atomic::CompareSwap { compare: 12, swap: 99 });
     net.post(A, 6, swap, Payload::Sges(&[a.sge(800_008, 8)]));
     net.post(A, 7, write_to(b.remote(900_000)), Payload::Inline(b"behind all"));
     net.run();

@@ -81,7 +81,7 @@ fn the_peer_says_what_was_wrong_with_a_place() {
         let (Remote { addr, rkey }, ..) = places(&net.hosts[B].end)[which];
         // The last 8 bytes are within the region.
         let remote = Remote { addr: if which == 0 { addr | 0xff } else { addr }, rkey };
-        let add = SendOp::FetchAdd { remote, add: 1 };
+        let add = SendOp::atomic(remote, Atomic::FetchAdd { add: 1 });
         net.post(A, 1, add, Payload::Sges(&[a.sge(0, 8)]));
         net.run();
         assert_eq!(told(&mut net.hosts[B]), Some(of_read.code()), "{which}");

@@ -261,7 +261,7 @@ pub(super) fn records() -> Vec<Record> {
     let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
     net.hosts[A].away.room = Some(4);
     net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 20_000)]));
-    let add = SendOp::FetchAdd { remote: b.remote(0), add: 1 };
+    let add = SendOp::atomic(b.remote(0), Atomic::FetchAdd { add: 1 });
     net.post(A, 2, add, Payload::Sges(&[a.sge(0, 8)]));
     let imm = Some(vrdma_wire::num::Imm::from_bytes([1, 2, 3, 4]));
     net.post(A, 3, SendOp::Write { remote: b.remote(0), imm }, Payload::Sges(&[a.sge(0, 20_000)]));

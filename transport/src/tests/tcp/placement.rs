@@ -80,17 +80,17 @@ fn what_a_write_carries_is_there_at_once_and_completions_come_in_their_turn() {
     let b = net.hosts[B].end.clone();
     net.post_recv(B, 1, &[b.sge(1000, 100)]);
     net.post_recv(B, 2, &[b.sge(2000, 100)]);
-    let placed = net.place(B, &write(b.key, IOVA, b"beyond the hole")).unwrap();
-    assert_eq!(b.memory.bytes(0, 15), b"beyond the hole");
+    let placed = net.place(B, &write(b.key, IOVA, b"beyond the gap")).unwrap();
+    assert_eq!(b.memory.bytes(0, 14), b"beyond the gap");
     assert!(net.hosts[B].statuses().is_empty());
-    net.offer(B, &send(1, None, b"in the hole"));
+    net.offer(B, &send(1, None, b"in the gap"));
     assert_eq!(net.hosts[B].statuses(), [(1, WcStatus::Success)]);
     // Placed payload is not written a second time.
-    b.memory.fill(0, &[0; 15]);
+    b.memory.fill(0, &[0; 14]);
     assert!(net.deliver(B, &placed));
     net.offer(B, &send(2, None, b"behind"));
     assert_eq!(net.hosts[B].statuses(), [(2, WcStatus::Success)]);
-    assert_eq!(b.memory.bytes(0, 15), [0; 15]);
+    assert_eq!(b.memory.bytes(0, 14), [0; 14]);
     let counters = net.hosts[B].counters();
     assert_eq!((counters.fpdus_in, counters.fpdus_placed, counters.stream_faults), (3, 1, 0));
 }
@@ -101,7 +101,7 @@ fn reading() -> (Net, End, [u32; 2]) {
     let [a, b] = [A, B].map(|at| net.hosts[at].end.clone());
     net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 4), a.sge(100, 4)]));
     net.post(A, 2, write_to(b.remote(0)), Payload::Inline(b"between"));
-    let add = SendOp::FetchAdd { remote: b.remote(0), add: 1 };
+    let add = SendOp::atomic(b.remote(0), Atomic::FetchAdd { add: 1 });
     net.post(A, 3, add, Payload::Sges(&[a.sge(200, 8)]));
     net.post(A, 4, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(300, 8)]));
     net.work(A);

@@ -80,11 +80,11 @@ fn immediate_data_and_atomics_arrive() {
     net.post(A, 3, SendOp::Send { imm }, Payload::Inline(b"hello"));
     net.post(A, 4, SendOp::Write { remote: b.remote(50), imm }, Payload::Inline(b"world"));
     b.memory.fill(104, &5u64.to_ne_bytes());
-    net.post(A, 5, SendOp::FetchAdd { remote: b.remote(104), add: 3 }, Payload::Sges(&[a.sge(0, 8)]));
+    net.post(A, 5, SendOp::atomic(b.remote(104), Atomic::FetchAdd { add: 3 }), Payload::Sges(&[a.sge(0, 8)]));
     net.post(
         A,
         6,
-        SendOp::CompareSwap { remote: b.remote(104), compare: 8, swap: 1 },
+        SendOp::atomic(b.remote(104), Atomic::CompareSwap { compare: 8, swap: 1 }),
         Payload::Sges(&[a.sge(8, 8)]),
     );
     net.run();

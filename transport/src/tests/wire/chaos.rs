@@ -7,7 +7,8 @@ use crate::base::rng::Rng;
 use std::collections::VecDeque;
 use vrdma_wire::num::{AethMsn, Imm};
 use vrdma_wire::roce::{
-    Aeth, AtomicEth, Credits, Feth, NakCode, Part, ReadPart, Reth, RnrTimer, SendTail, Syndrome, WriteTail,
+    Aeth, AtomicEth, AtomicKind, Credits, Feth, NakCode, Part, ReadPart, Reth, RnrTimer, SendTail, Syndrome,
+    WriteTail,
 };
 
 fn part<F, L>(rng: &mut Rng, head: F, tail: L) -> Part<F, L> {
@@ -53,8 +54,8 @@ fn body(rng: &mut Rng, key: u32) -> Rc {
             _ => ReadPart::Only(aeth),
         }),
         7 => Rc::AtomicAck(aeth, rng.next()),
-        8 => Rc::FetchAdd(atomic),
-        9 => Rc::CompareSwap(atomic),
+        8 => Rc::Atomic(AtomicKind::FetchAdd, atomic),
+        9 => Rc::Atomic(AtomicKind::CompareSwap, atomic),
         10 => Rc::AtomicWrite(Reth { length: if odd { length } else { 8 }, ..reth }),
         11 => Rc::Flush(Feth::from_bits(if odd { rng.next() as u8 } else { 1 }), reth),
         _ => Rc::Ack(aeth),
@@ -98,8 +99,8 @@ impl Chaos {
             1 => (SendOp::Send { imm: Some(Imm::default()) }, 0),
             2 => (SendOp::Write { remote, imm: None }, length),
             3 => (SendOp::Read { remote }, length),
-            4 => (SendOp::FetchAdd { remote, add: 1 }, 8),
-            5 => (SendOp::CompareSwap { remote, compare: 0, swap: 1 }, 8),
+            4 => (SendOp::atomic(remote, Atomic::FetchAdd { add: 1 }), 8),
+            5 => (SendOp::atomic(remote, Atomic::CompareSwap { compare: 0, swap: 1 }), 8),
             6 => (SendOp::AtomicWrite { remote }, 8),
             7 => (SendOp::Flush { remote, scope }, 0),
             // It needs no packet.

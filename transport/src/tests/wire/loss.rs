@@ -154,7 +154,7 @@ fn storm(seed: u64, per_mille: u64) {
                         net.post(
                             from,
                             id,
-                            SendOp::FetchAdd { remote, add: 1 },
+                            SendOp::atomic(remote, Atomic::FetchAdd { add: 1 }),
                             Payload::Sges(&[own.sge(1_000_100, 8)]),
                         );
                         sums[1 - from] += 1;

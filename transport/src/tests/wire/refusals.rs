@@ -6,7 +6,9 @@ use super::hostile::ack;
 use super::*;
 use NakCode::{InvalidRequest, RemoteAccessError};
 use vrdma_wire::num::AethMsn;
-use vrdma_wire::roce::{Aeth, AtomicEth, Feth, NakCode, Part, Reth, SendTail, Syndrome, WriteTail};
+use vrdma_wire::roce::{
+    Aeth, AtomicEth, AtomicKind, Feth, NakCode, Part, Reth, SendTail, Syndrome, WriteTail,
+};
 
 /// Returns B's NAK to a request of A, and the events that B raises.
 fn refused(access: Access, body: Rc, payload: &[u8]) -> (NakCode, Vec<Event>) {
@@ -61,12 +63,24 @@ fn requests_beyond_rights_and_rules_are_refused() {
         ("READ of more than 2^31", all, Rc::ReadRequest(good(u32::MAX)), 0, InvalidRequest),
         ("READ without the right", Access::REMOTE_WRITE, Rc::ReadRequest(good(4)), 0, InvalidRequest),
         ("READ with key 0", all, Rc::ReadRequest(reth(IOVA, 0, 4)), 0, RemoteAccessError),
-        ("atomic off its alignment", all, Rc::FetchAdd(atomic(IOVA + 4, end.key)), 0, InvalidRequest),
-        ("atomic with a wrong key", all, Rc::CompareSwap(atomic(IOVA, 5)), 0, RemoteAccessError),
+        (
+            "atomic off its alignment",
+            all,
+            Rc::Atomic(AtomicKind::FetchAdd, atomic(IOVA + 4, end.key)),
+            0,
+            InvalidRequest,
+        ),
+        (
+            "atomic with a wrong key",
+            all,
+            Rc::Atomic(AtomicKind::CompareSwap, atomic(IOVA, 5)),
+            0,
+            RemoteAccessError,
+        ),
         (
             "atomic without the right",
             Access::REMOTE_WRITE,
-            Rc::FetchAdd(atomic(IOVA, end.key)),
+            Rc::Atomic(AtomicKind::FetchAdd, atomic(IOVA, end.key)),
             0,
             InvalidRequest,
         ),

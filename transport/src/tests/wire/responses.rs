@@ -2,7 +2,7 @@
 
 use super::*;
 use WcStatus::Success;
-use vrdma_wire::roce::{Aeth, AtomicEth, Credits, ReadPart, Reth, Syndrome};
+use vrdma_wire::roce::{Aeth, AtomicEth, AtomicKind, Credits, ReadPart, Reth, Syndrome};
 
 const ACK: Aeth =
     Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn: vrdma_wire::num::AethMsn::truncate(0) };
@@ -16,7 +16,7 @@ fn kinds(net: &Net, at: usize) -> String {
         Body::Rc(Rc::AtomicAck(..)) => 'a',
         Body::Rc(Rc::Ack(_)) => 'A',
         Body::Rc(Rc::ReadRequest(_)) => 'R',
-        Body::Rc(Rc::FetchAdd(_) | Rc::CompareSwap(_)) => 'X',
+        Body::Rc(Rc::Atomic(..)) => 'X',
         Body::Rc(Rc::AtomicWrite(_)) => 'T',
         Body::Rc(Rc::Write(_)) => 'W',
         Body::Rc(Rc::Send(_)) => 'S',
@@ -32,7 +32,7 @@ fn a_response_acknowledges_what_came_before_it() {
     net.post(A, 1, write_to(b.remote(0)), Payload::Inline(b"x"));
     net.post(A, 2, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 3000)]));
     net.post(A, 3, write_to(b.remote(0)), Payload::Inline(b"y"));
-    net.post(A, 4, SendOp::FetchAdd { remote: b.remote(8), add: 1 }, Payload::Sges(&[a.sge(0, 8)]));
+    net.post(A, 4, SendOp::atomic(b.remote(8), Atomic::FetchAdd { add: 1 }), Payload::Sges(&[a.sge(0, 8)]));
     net.work(A);
     assert_eq!(kinds(&net, A), "WRWX");
     net.carry(A, |_, _| true);
@@ -77,7 +77,7 @@ fn an_atomic_that_comes_again_is_not_carried_out_again() {
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
     for (id, add) in [(1, 5u64), (2, 6), (3, 7)] {
         let to = a.sge(u64::from(id) * 8, 8);
-        net.post(A, id, SendOp::FetchAdd { remote: b.remote(0), add }, Payload::Sges(&[to]));
+        net.post(A, id, SendOp::atomic(b.remote(0), Atomic::FetchAdd { add }), Payload::Sges(&[to]));
     }
     net.work(A);
     net.carry(A, |_, _| true);
@@ -196,7 +196,7 @@ fn repeated_requests_that_were_never_made_are_dropped() {
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
     let first = net.expected(B);
     net.post(A, 1, SendOp::Read { remote: b.remote(100) }, Payload::Sges(&[a.sge(0, 3000)]));
-    net.post(A, 2, SendOp::FetchAdd { remote: b.remote(0), add: 1 }, Payload::Sges(&[a.sge(0, 8)]));
+    net.post(A, 2, SendOp::atomic(b.remote(0), Atomic::FetchAdd { add: 1 }), Payload::Sges(&[a.sge(0, 8)]));
     net.run();
     let key = Rkey(b.key);
     let read = |offset: u64, rkey, length| Rc::ReadRequest(Reth { va: IOVA + 100 + offset, rkey, length });
@@ -209,7 +209,7 @@ fn repeated_requests_that_were_never_made_are_dropped() {
         (1, read(1024, key, 3000)),
         (3, read(0, key, 8)),
         (4_000_000, read(0, key, 3000)),
-        (0, Rc::FetchAdd(AtomicEth { va: IOVA, rkey: key, swap_or_add: 1, compare: 0 })),
+        (0, Rc::Atomic(AtomicKind::FetchAdd, AtomicEth { va: IOVA, rkey: key, swap_or_add: 1, compare: 0 })),
     ];
     for (index, (offset, body)) in wrong.into_iter().enumerate() {
         let psn = if offset > 3 { first.add(0u32.wrapping_sub(offset)) } else { first.add(offset) };

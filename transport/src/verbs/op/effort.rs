@@ -1,40 +1,9 @@
-//! Counters and cost of operations.
+//! Cost of operations.
 
 use super::SendOp;
-use crate::verbs::counters::Counters;
 use crate::verbs::fast::Registration;
 
 impl SendOp {
-    /// Counts the bytes that a request moved, and returns the counter of executed requests of its
-    /// kind.
-    #[inline]
-    pub(crate) fn moved<'a>(&self, counters: &'a mut Counters, bytes: u64) -> &'a mut u64 {
-        match self {
-            SendOp::Send { .. } | SendOp::SendInvalidate { .. } => {
-                counters.bytes_out += bytes;
-                &mut counters.sends
-            }
-            SendOp::Write { .. } => {
-                counters.bytes_out += bytes;
-                &mut counters.writes
-            }
-            SendOp::Read { .. } => {
-                counters.bytes_read += bytes;
-                &mut counters.reads
-            }
-            SendOp::CompareSwap { .. } => &mut counters.compare_swaps,
-            SendOp::FetchAdd { .. } => &mut counters.fetch_adds,
-            SendOp::Flush { .. } => &mut counters.flush_requests,
-            SendOp::AtomicWrite { .. } => {
-                counters.bytes_out += bytes;
-                &mut counters.atomic_writes
-            }
-            SendOp::BindMw(_) => &mut counters.binds,
-            SendOp::LocalInvalidate { .. } => &mut counters.invalidations,
-            SendOp::RegMr { .. } => &mut counters.registrations,
-        }
-    }
-
     /// Returns the fast registration of the operation.
     pub(crate) fn registration(&self) -> Option<Registration> {
         match *self {

@@ -1,6 +1,7 @@
 //! Parameters of a FLUSH (IBTA annex A19).
 
-use crate::save::same_names;
+use crate::save::fields::Recorded;
+use crate::save::{record, same_names};
 
 /// How far a FLUSH brings bytes that were written before it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -14,6 +15,18 @@ pub enum Placement {
 }
 
 same_names!(Placement { Global, Persistent, Both });
+
+impl Recorded for Placement {
+    type Plain = record::Placement;
+
+    fn to_plain(self) -> record::Placement {
+        self.into()
+    }
+
+    fn of_plain(plain: record::Placement) -> Placement {
+        plain.into()
+    }
+}
 
 impl Placement {
     /// Parses the bits of enum `ibv_placement_type`, which are those of the placement type on the

@@ -154,9 +154,9 @@ const TABLE: &[(&str, &str, How)] = &[
     ("MUST-18", "Karn's algorithm", Tests(&["round_trips_are_not_measured_by_what_was_sent_twice"])),
     // Acknowledgments
     ("MUST-58", "they are aggregated", Tests(&["acknowledges_wait_for_a_second_segment_or_a_while"])),
-    ("SHLD-31", "what is out of order is kept", Tests(&["holes_are_told_at_once"])),
-    ("MUST-59", "all that is kept counts before one is sent", Tests(&["holes_are_told_at_once"])),
-    ("MAY-13", "what is out of order is acknowledged", Tests(&["holes_are_told_at_once"])),
+    ("SHLD-31", "what is out of order is kept", Tests(&["gaps_are_told_at_once"])),
+    ("MUST-59", "all that is kept counts before one is sent", Tests(&["gaps_are_told_at_once"])),
+    ("MAY-13", "what is out of order is acknowledged", Tests(&["gaps_are_told_at_once"])),
     ("SHLD-18", "they are delayed", Tests(&["acknowledges_wait_for_a_second_segment_or_a_while"])),
     ("MUST-40", "by less than half a second", Tests(&["no_acknowledge_is_delayed_for_half_a_second"])),
     (

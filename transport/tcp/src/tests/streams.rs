@@ -81,7 +81,7 @@ fn segments_are_cut_by_the_user() {
 }
 
 #[test]
-fn holes_are_told_at_once() {
+fn gaps_are_told_at_once() {
     open(with_sacks())
         .run(
             "< . 1001:2001 ack 1
@@ -140,7 +140,7 @@ fn what_comes_twice_is_told() {
              < . 1001:2001 ack 1
              > . 1:1 ack 2001 sack 1001-2001
              count duplicates 1
-             # 4.2: beyond a hole.
+             # 4.2: beyond a gap.
              < . 3001:4001 ack 1
              > . 1:1 ack 2001 sack 3001-4001
              < . 3001:4001 ack 1
@@ -176,7 +176,7 @@ fn what_is_refused_is_not_acknowledged() {
 }
 
 #[test]
-fn stretches_beyond_holes_are_bounded() {
+fn stretches_beyond_gaps_are_bounded() {
     let config = Config { max_kept: 2, ..with_sacks() };
     open(config)
         .run(
@@ -203,10 +203,10 @@ fn timestamps_are_those_of_the_segment_that_an_acknowledge_begins_with() {
              < . 1:101 ack 1 ts 110,0
              < . 101:201 ack 1 ts 111,0
              > . 1:1 ack 201 ts 5,110
-             # Beyond a hole that of the last one in order.
+             # Beyond a gap that of the last one in order.
              < . 301:401 ack 1 ts 112,5
              > . 1:1 ack 201 ts 5,110 sack 301-401
-             # What fills the hole.
+             # What fills the gap.
              < . 201:301 ack 1 ts 113,5
              > . 1:1 ack 401 ts 5,113",
         )

@@ -221,7 +221,7 @@ fn post(host: &mut Host, message: Message, id: u32, (own, peers): (u32, u32)) {
             (SendOp::Write { remote: remote(to), imm }, local(from))
         }
         Kind::Read => (SendOp::Read { remote: remote(from) }, local(to)),
-        Kind::Add => (SendOp::FetchAdd { remote: remote(WORD), add: id.into() }, local(FOUND)),
+        Kind::Add => (SendOp::atomic(remote(WORD), Atomic::FetchAdd { add: id.into() }), local(FOUND)),
     };
     let payload = Payload::Sges(&sges);
     let request = SendRequest { id, signaled: true, solicited: false, fence: false, op, payload };

@@ -137,12 +137,15 @@ impl Stream {
                 let value = u64::from_ne_bytes(before.clone().try_into().unwrap());
                 let after = if self.rng.one_in(2) {
                     let add = self.rng.next();
-                    (op, opcode) = (SendOp::FetchAdd { remote, add }, WcOpcode::FetchAdd);
+                    (op, opcode) = (SendOp::atomic(remote, Atomic::FetchAdd { add }), WcOpcode::FetchAdd);
                     value.wrapping_add(add)
                 } else {
                     let swap = self.rng.next();
                     let compare = if self.rng.one_in(2) { value } else { self.rng.next() };
-                    (op, opcode) = (SendOp::CompareSwap { remote, compare, swap }, WcOpcode::CompareSwap);
+                    (op, opcode) = (
+                        SendOp::atomic(remote, Atomic::CompareSwap { compare, swap }),
+                        WcOpcode::CompareSwap,
+                    );
                     if compare == value { swap } else { value }
                 };
                 self.shadow[here].copy_from_slice(&after.to_ne_bytes());
@@ -284,13 +287,14 @@ impl Stream {
             }
             4 => {
                 (op, opcode) =
-                    (SendOp::FetchAdd { remote: self.target.remote(4), add: 1 }, WcOpcode::FetchAdd);
+                    (SendOp::atomic(self.target.remote(4), Atomic::FetchAdd { add: 1 }), WcOpcode::FetchAdd);
                 (sges, status) = (land(self), WcStatus::RemInvReq);
             }
             5 => {
                 let (compare, swap) = (0, 1);
                 let remote = self.barred.remote(0);
-                (op, opcode) = (SendOp::CompareSwap { remote, compare, swap }, WcOpcode::CompareSwap);
+                (op, opcode) =
+                    (SendOp::atomic(remote, Atomic::CompareSwap { compare, swap }), WcOpcode::CompareSwap);
                 (sges, status) = (land(self), WcStatus::RemAccess);
             }
             6 => {

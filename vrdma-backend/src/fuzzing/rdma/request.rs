@@ -56,7 +56,7 @@ pub fn request(input: &mut Input<'_>, objects: &Objects<'_>, units: u8) -> Reque
         input.pick(&[128, 2, 3, 0, 1, 4, 5, 6, 77, 200, 15, 7, 8, 9, 14])
     });
     let opcode = if opcode == WrOpcode(77) && input.once_in(2) { WrOpcode::REG_MR } else { opcode };
-    let atomic = matches!(opcode, WrOpcode::ATOMIC_CMP_AND_SWP | WrOpcode::ATOMIC_FETCH_AND_ADD);
+    let atomic = opcode.is_atomic();
     let word = opcode == WrOpcode::ATOMIC_WRITE;
     let mut bits = u16::from(input.byte() & 7);
     let receive = matches!(opcode, WrOpcode::RECV | WrOpcode::SRQ_RECV);

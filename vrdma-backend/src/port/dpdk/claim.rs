@@ -1,7 +1,7 @@
 //! The network interface of an uplink: its claim, its MTU, its removal and its return.
 
 use super::interface::Interface;
-use crate::ratelimit::RateLimit;
+use crate::ratelimit::{RateLimit, limited};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -127,16 +127,13 @@ impl InterfacePresence {
         let (Ok(name), Ok(mtu)) = (self.interface.current_name(), self.interface.mtu()) else { return };
         let configured = &self.interface;
         if name != self.seen.0 {
-            self.said.log(log::Level::Info, || {
-                format!("uplink: the interface {} is called {name} now", self.seen.0)
-            });
+            limited!(self.said, Info; "uplink: the interface {} is called {name} now", self.seen.0);
         }
         if mtu < self.mtu && mtu != self.seen.1 {
             let ours = self.mtu;
-            self.said.warn(|| format!("uplink: the interface {configured} has MTU {mtu} now, so frames beyond that are lost: `ip link set {name} mtu {ours}`"));
+            limited!(self.said, Warn; "uplink: the interface {configured} has MTU {mtu} now, so frames beyond that are lost: `ip link set {name} mtu {ours}`");
         } else if mtu >= self.mtu && self.seen.1 < self.mtu {
-            self.said
-                .log(log::Level::Info, || format!("uplink: the interface {configured} has MTU {mtu} again"));
+            limited!(self.said, Info; "uplink: the interface {configured} has MTU {mtu} again");
         }
         self.seen = (name, mtu);
     }
@@ -145,11 +142,8 @@ impl InterfacePresence {
     pub fn lost(&mut self) {
         self.due = Instant::now();
         let name = &self.interface;
-        self.said.warn(|| {
-            format!(
-                "uplink: the interface {name} is gone: the link is down until there is one of this name again"
-            )
-        });
+        limited!(self.said, Warn;
+            "uplink: the interface {name} is gone: the link is down until there is one of this name again");
     }
 
     /// Takes the interface that has the configured name again, if there is one.
@@ -175,8 +169,8 @@ impl InterfacePresence {
     pub fn failed(&mut self, error: &anyhow::Error) {
         self.due = Instant::now() + SELDOM;
         let name = &self.interface;
-        self.said
-            .warn(|| format!("uplink: the interface {name} is there again, but cannot be had: {error:#}"));
+        limited!(self.said, Warn;
+            "uplink: the interface {name} is there again, but cannot be had: {error:#}");
     }
 
     /// Records and logs that the port has this interface.
@@ -185,9 +179,7 @@ impl InterfacePresence {
         self.due = Instant::now() + SELDOM;
         self.seen = (self.interface.to_string(), self.mtu);
         let (name, index) = (&self.interface, self.interface.index());
-        self.said.log(log::Level::Info, || {
-            format!("uplink: the interface {name} is there again, with number {index}")
-        });
+        limited!(self.said, Info; "uplink: the interface {name} is there again, with number {index}");
     }
 }
 

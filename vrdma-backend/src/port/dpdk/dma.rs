@@ -3,7 +3,7 @@
 use super::attached::{check_errno, info};
 use crate::port::dma::{DmaMapper, page_size};
 use crate::port::pins::{Book, Pinner};
-use crate::ratelimit::RateLimit;
+use crate::ratelimit::{RateLimit, limited};
 use anyhow::{Context, Result, ensure};
 use dpdk_sys as dpdk;
 use std::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
@@ -51,15 +51,11 @@ impl DmaMapper for DeviceDma {
     }
 
     fn tell(&self, len: usize, why: &anyhow::Error) {
-        let text = || {
-            format!(
-                "uplink {}: {} MiB of a guest's memory are not mapped for its DMA ({why:#}): that guest's packets are copied",
-                self.name,
-                len >> 20
-            )
-        };
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.log(log::Level::Warn, text);
+        limited!(told, Warn;
+            "uplink {}: {} MiB of a guest's memory are not mapped for its DMA ({why:#}): that guest's packets are copied",
+            self.name,
+            len >> 20);
     }
 }
 

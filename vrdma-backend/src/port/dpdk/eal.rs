@@ -127,9 +127,11 @@ impl Eal {
         if result == 0 {
             return Ok(());
         }
-        let typo = device.typo().map(|typo| format!("{typo}; ")).unwrap_or_default();
         let cause = error_text(-result);
         let said = take_said();
+        if let Some(typo) = device.typo() {
+            bail!("device {device}: {typo} ({cause}){}", quote(&said));
+        }
         let hint = if device.is_memif_client() {
             "are the parameters right, and is the server there?"
         } else if device.is_pci() {
@@ -142,7 +144,7 @@ impl Eal {
         } else {
             "are the parameters right?"
         };
-        bail!("device {device}: {cause}; {typo}{hint}{}", quote(&said))
+        bail!("device {device}: {cause}; {hint}{}", quote(&said))
     }
 }
 

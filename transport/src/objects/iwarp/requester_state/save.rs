@@ -1,7 +1,6 @@
 //! The requester's state, in the record.
 
 use super::StreamRequester;
-use crate::objects::iwarp::operation::is_of_iwarp;
 use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
 use crate::save::{Violation, record};
@@ -51,7 +50,7 @@ impl StreamRequester {
         for (index, work) in (0..).zip(requests.sends(queue)) {
             let row = work.row;
             let was_sent = index < behind || index == behind && record.sent.is_some();
-            if was_sent && (work.error.is_some() || row.alone || !is_of_iwarp(work.op)) {
+            if was_sent && (work.error.is_some() || row.alone || !work.op.is_of_iwarp()) {
                 return Err(Violation::Cursor);
             }
             // A request that has begun was not sent in full. Only the immediate data of a WRITE may

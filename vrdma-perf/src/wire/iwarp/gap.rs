@@ -20,7 +20,7 @@ const IDLE: u32 = 3;
 const TRIES: u32 = 16;
 
 /// One connection. In each window, the first frame is delivered last.
-pub struct Hole<'p> {
+pub struct Gap<'p> {
     iwarp: Iwarp<'p>,
     /// Number of WRITEs in a window.
     writes: u32,
@@ -28,7 +28,7 @@ pub struct Hole<'p> {
     beyond: usize,
 }
 
-impl<'p> Hole<'p> {
+impl<'p> Gap<'p> {
     /// Creates the connection. At least `beyond` frames arrive beyond the gap, and `places` says
     /// whether their FPDUs are placed.
     ///
@@ -39,20 +39,20 @@ impl<'p> Hole<'p> {
         (beyond, places): (u32, bool),
         mtu: u16,
         first: u8,
-    ) -> Result<Hole<'p>> {
+    ) -> Result<Gap<'p>> {
         let iwarp = Iwarp::new(ports, (LENGTH, 1), (1, 0), mtu, first)?;
         let writes = (beyond + 1).div_ceil(LENGTH.div_ceil(payload(mtu).into()));
-        let mut hole = Hole { iwarp, writes, beyond: beyond as usize };
+        let mut gap = Gap { iwarp, writes, beyond: beyond as usize };
         for _ in 0..WARM_UP {
-            hole.post()?;
-            while !hole.has_arrived() {
-                let frames = hole.gather()?;
+            gap.post()?;
+            while !gap.has_arrived() {
+                let frames = gap.gather()?;
                 ensure!(!frames.is_empty(), "no frame comes");
-                hole.deliver(&frames);
+                gap.deliver(&frames);
             }
         }
-        hole.iwarp.b.places = places;
-        Ok(hole)
+        gap.iwarp.b.places = places;
+        Ok(gap)
     }
 
     /// Measures the microseconds from the repair of a gap to the last WRITE that had waited for it.
@@ -81,7 +81,7 @@ impl<'p> Hole<'p> {
         let Iwarp { b, now, .. } = &mut self.iwarp;
         ensure!(b.streams.arrivals.new.is_empty(), "a WRITE arrived without its first frame");
         let held = b.streams.user_tcp.stats(b.device)["held_bytes"];
-        ensure!((held == 0) == b.places, "{held} bytes wait behind the hole");
+        ensure!((held == 0) == b.places, "{held} bytes wait behind the gap");
         let start = Instant::now();
         b.handle_frame(*now, &frames[0]);
         b.serve()?;
