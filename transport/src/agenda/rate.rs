@@ -66,6 +66,22 @@ impl Bucket {
         self.rest = (time % rate) as u64;
         self.full_at = self.full_at + Duration::from_nanos(u64::try_from(time / rate).unwrap_or(u64::MAX));
     }
+
+    /// Whether the time until the debt is paid is longer than this.
+    fn owes(&self, now: Instant, time: Duration) -> bool {
+        self.full_at > now + self.burst + time
+    }
+
+    /// Takes over what another bucket lacks: the debt in units, and what it lacks of a burst as
+    /// time.
+    fn follow(&mut self, now: Instant, before: &Bucket) {
+        let lacks = before.full_at.0.saturating_sub(now.0);
+        let burst = before.burst.as_nanos() as u64;
+        let debt = u128::from(lacks.saturating_sub(burst)) * u128::from(before.rate.get());
+        let debt = u64::try_from(debt / u128::from(self.rate.get())).unwrap_or(u64::MAX);
+        let of_burst = Duration::from_nanos(lacks.min(burst)).min(self.burst);
+        self.full_at = now + of_burst + Duration::from_nanos(debt);
+    }
 }
 
 /// The limits of what may move in one direction.
@@ -100,12 +116,12 @@ impl Meter {
         Meter { bytes: bucket(limit.bytes), messages: bucket(limit.messages) }
     }
 
-    /// Changes the limits. A debt in time stays.
-    pub fn set(&mut self, limit: &RateLimit) {
+    /// Changes the limits. A debt stays, as a number of bytes and of messages.
+    pub fn set(&mut self, now: Instant, limit: &RateLimit) {
         let before = core::mem::replace(self, Meter::new(limit));
         let keep = |bucket: &mut Option<Bucket>, before: Option<Bucket>| {
             if let (Some(bucket), Some(before)) = (bucket, before) {
-                bucket.full_at = before.full_at;
+                bucket.follow(now, &before);
             }
         };
         keep(&mut self.bytes, before.bytes);
@@ -139,6 +155,19 @@ impl Meter {
     /// Returns how many messages may move without a debt; `None` if there is no limit.
     pub fn messages_left(&self, now: Instant) -> Option<u64> {
         self.messages.as_ref().map(|bucket| bucket.level(now))
+    }
+
+    /// Counts what has moved and could not be stopped.
+    ///
+    /// A debt that takes longer than `most` does not grow. So whatever comes, the time until
+    /// something may move again has an end.
+    pub fn charge_up_to(&mut self, now: Instant, bytes: u64, messages: u64, most: Duration) {
+        if let Some(bucket) = self.bytes.as_mut().filter(|bucket| !bucket.owes(now, most)) {
+            bucket.take(now, bytes);
+        }
+        if let Some(bucket) = self.messages.as_mut().filter(|bucket| !bucket.owes(now, most)) {
+            bucket.take(now, messages);
+        }
     }
 
     /// Counts what has moved.
@@ -278,15 +307,35 @@ mod tests {
         let limit = |bytes| RateLimit { bytes, messages: None, burst: Duration::from_millis(1) };
         let mut meter = Meter::new(&limit(Some(rate(1_000_000))));
         meter.charge(Instant(0), 1_000_000, 1);
-        meter.set(&limit(Some(rate(2_000_000))));
-        assert!(meter.wait(Instant(900_000_000)).is_some());
-        assert!(meter.wait(Instant(1_000_000_000)).is_none());
-        meter.set(&limit(None));
+        // It owes 999,000 bytes.
+        meter.set(Instant(0), &limit(Some(rate(2_000_000))));
+        assert!(meter.wait(Instant(499_500_000)).is_some());
+        assert!(meter.wait(Instant(499_501_000)).is_none());
+        // What is lacking of a burst is not a debt of a slower rate.
+        meter.set(Instant(499_501_000), &limit(Some(rate(1_000))));
+        assert!(meter.wait(Instant(500_501_000)).is_none());
+        meter.set(Instant(500_501_000), &limit(None));
         assert_eq!((meter.wait(Instant(0)), meter.bytes_left(Instant(0))), (None, None));
         assert!(limit(None).is_none() && !limit(Some(rate(1))).is_none());
         meter.charge(Instant(u64::MAX), u64::MAX, u64::MAX);
-        meter.set(&limit(Some(rate(1))));
+        meter.set(Instant(0), &limit(Some(rate(1))));
         meter.charge(Instant(u64::MAX), u64::MAX, u64::MAX);
         assert!(meter.wait(Instant(5)).is_some(), "times saturate");
+    }
+
+    #[test]
+    fn a_debt_of_what_cannot_be_stopped_has_an_end() {
+        let limit = RateLimit {
+            bytes: Some(rate(1_000_000)),
+            messages: Some(rate(1_000)),
+            burst: Duration::from_millis(1),
+        };
+        let (mut meter, most) = (Meter::new(&limit), Duration::from_millis(20));
+        for _ in 0..1_000_000 {
+            meter.charge_up_to(Instant(0), 4096, 1, most);
+        }
+        // One piece more than that.
+        let end = Instant(0) + most + Duration::from_micros(4096);
+        assert!(meter.wait(Instant(0) + most).is_some() && meter.wait(end + Duration::from_micros(1)).is_none());
     }
 }

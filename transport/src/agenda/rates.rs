@@ -4,13 +4,18 @@ use crate::agenda::rate::{Meter, RateLimit};
 use crate::base::qp_ref::QpRef;
 use crate::base::time::{Instant, SLOW_CHECK};
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long answers of a device wait at most because of its rates.
 ///
 /// Acknowledges that wait slow senders on other hosts. The wait is a quarter of the usual local ACK
 /// timeout (code 14), so nothing is sent again.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(16);
+/// The longest debt of a device for what comes by connections, which cannot be stopped at once.
+///
+/// Acknowledges wait no longer than [`PATIENCE`]. A longer debt would hold up only senders on this
+/// host, and for as long as others send too much.
+const LONGEST_DEBT: Duration = PATIENCE.saturating_mul(2);
 
 /// The limits of a device, in both directions.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -24,7 +29,8 @@ pub struct RateLimits {
 /// What was held back because of a device's rates.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct RateCounters {
-    /// How often its QPs had to wait before they sent more requests, or more answers.
+    /// How often its QPs had to wait before they sent more requests, or more answers. A rate of
+    /// a single QP counts, too.
     pub tx_held: u64,
     /// How many nanoseconds they waited.
     pub tx_held_ns: u64,
@@ -56,6 +62,10 @@ struct Limited {
 }
 
 impl Limited {
+    fn has_limits(&self) -> bool {
+        !(self.tx.is_none() && self.rx.is_none())
+    }
+
     fn meter(&mut self, flow: Flow) -> &mut Meter {
         match flow {
             Flow::Tx => &mut self.tx,
@@ -71,14 +81,20 @@ pub(crate) struct Rates {
     devices: BTreeMap<u32, Limited>,
     /// QPs with a rate of their own.
     qps: BTreeMap<QpRef, Meter>,
-    /// Whether there is any rate.
+    /// QPs that have waited for their time, or do so. They then have a turn, whatever has come
+    /// meanwhile.
+    granted: BTreeSet<QpRef>,
+    /// Whether any device or QP has a rate.
+    has_limits: bool,
+    /// Whether there is any rate, or something waits for one that there was.
     any: bool,
     /// The time of the current call, if there is any rate.
     now: Instant,
 }
 
 impl Rates {
-    /// Whether any device or QP has a rate. If not, nothing below has an effect.
+    /// Whether any device or QP has a rate, or something waits. If not, nothing below has an
+    /// effect.
     #[inline(always)]
     pub(crate) fn any(&self) -> bool {
         self.any
@@ -103,24 +119,36 @@ impl Rates {
             }
         } else {
             let limited = self.devices.entry(device).or_default();
-            limited.tx.set(&limits.tx);
-            limited.rx.set(&limits.rx);
+            limited.tx.set(self.now, &limits.tx);
+            limited.rx.set(self.now, &limits.rx);
         }
         self.follow();
     }
 
     /// Sets the rate of a QP, or takes it away.
     pub(crate) fn set_qp(&mut self, place: QpRef, limit: &RateLimit) {
-        match limit.is_none() {
-            true => drop(self.qps.remove(&place)),
-            false => self.qps.entry(place).or_default().set(limit),
+        if limit.is_none() {
+            self.qps.remove(&place);
+        } else {
+            self.qps.entry(place).or_default().set(self.now, limit);
+            // Its waits are counted there.
+            self.devices.entry(place.device).or_default();
         }
         self.follow();
+    }
+
+    /// Forgets a destroyed QP.
+    pub(crate) fn forget_qp(&mut self, place: QpRef) {
+        self.granted.remove(&place);
+        if self.qps.remove(&place).is_some() {
+            self.follow();
+        }
     }
 
     /// Forgets the rates of QPs of a device. Its own rates stay.
     pub(crate) fn forget_qps(&mut self, device: u32) {
         self.qps.retain(|place, _| place.device != device);
+        self.granted.retain(|place| place.device != device);
         self.follow();
     }
 
@@ -131,8 +159,16 @@ impl Rates {
     }
 
     fn follow(&mut self) {
-        let is_limited = |limited: &Limited| !(limited.tx.is_none() && limited.rx.is_none());
-        self.any = !self.qps.is_empty() || self.devices.values().any(is_limited);
+        self.has_limits = !self.qps.is_empty() || self.devices.values().any(Limited::has_limits);
+        self.any |= self.has_limits;
+    }
+
+    /// Notes that nothing waits.
+    pub(crate) fn nothing_waits(&mut self) {
+        if !self.has_limits {
+            self.any = false;
+            self.granted.clear();
+        }
     }
 
     /// Returns the counters of a device.
@@ -142,7 +178,7 @@ impl Rates {
 
     /// Whether a device has rates, or a QP of it one of its own.
     pub(crate) fn is_limited(&self, place: QpRef) -> bool {
-        self.devices.contains_key(&place.device) || self.qps.contains_key(&place)
+        self.devices.get(&place.device).is_some_and(Limited::has_limits) || self.qps.contains_key(&place)
     }
 
     /// Returns until when nothing more may move; `None` if something may now.
@@ -174,6 +210,15 @@ impl Rates {
         self.qps.get(&place).and_then(|meter| meter.bytes_left(self.now)).unwrap_or(u64::MAX)
     }
 
+    /// Counts what came by a connection without being asked for, and returns until when nothing
+    /// more may.
+    pub(crate) fn charge_unasked(&mut self, device: u32, bytes: u64, messages: u64) -> Option<Instant> {
+        let now = self.now;
+        let meter = self.devices.get_mut(&device)?.meter(Flow::Rx);
+        meter.charge_up_to(now, bytes, messages, LONGEST_DEBT);
+        meter.wait(now)
+    }
+
     /// Counts what has moved, and returns until when nothing more may.
     pub(crate) fn charge(&mut self, device: u32, flow: Flow, bytes: u64, messages: u64) -> Option<Instant> {
         let now = self.now;
@@ -192,21 +237,44 @@ impl Rates {
 
     /// Returns when a sender may go on that waits for a device until `at`, at the earliest.
     ///
-    /// Senders that wait get times one after the other, so that they do not all come at once.
-    /// `next` is what the sender has for the device.
-    pub(crate) fn reserve(&mut self, device: u32, flow: Flow, at: Instant, next: u64) -> Instant {
+    /// Senders that wait get times one after the other, so that they do not all come at once. Who
+    /// has waited for its time [goes on](Rates::is_granted) even if others have used the rate
+    /// meanwhile. `next` is what the sender has for the device.
+    pub(crate) fn reserve(
+        &mut self,
+        place: QpRef,
+        (device, flow): (u32, Flow),
+        at: Instant,
+        next: u64,
+    ) -> Instant {
         let now = self.now;
         let Some(limited) = self.devices.get_mut(&device) else { return at };
-        // A sender with a late time looks again before that, because others may have gone.
-        let at = at.max(limited.reserved.min(now + SLOW_CHECK));
-        if at >= limited.reserved {
+        // A sender with a late time looks again before that, because others may have gone, or the
+        // rate may have changed.
+        let (at, latest) = (at.max(limited.reserved), now + SLOW_CHECK);
+        if at <= latest {
             limited.reserved = at + limited.meter(flow).time_of(next, 1);
+            if flow == Flow::Rx {
+                self.granted.insert(place);
+            }
         }
+        let at = at.min(latest);
         if flow == Flow::Rx {
             limited.counters.rx_held += 1;
             limited.counters.rx_held_ns += at.0.saturating_sub(now.0);
         }
         at
+    }
+
+    /// Whether a QP has waited for a receiver's time, which it now uses.
+    pub(crate) fn is_granted(&mut self, place: QpRef) -> bool {
+        self.granted.remove(&place)
+    }
+
+    /// Counts a wait of a QP for its own rate.
+    pub(crate) fn held_qp(&mut self, place: QpRef, at: Instant) {
+        let held = at.0.saturating_sub(self.now.0);
+        self.held(place.device, Flow::Tx, Duration::from_nanos(held));
     }
 
     /// Counts a wait of a device, which lasted for `held`.
@@ -224,14 +292,14 @@ impl Rates {
     /// Takes a packet of an unreliable service for a device. Returns whether it may be delivered.
     ///
     /// If not, it is counted as dropped.
-    pub(crate) fn admit(&mut self, device: u32, bytes: u64) -> bool {
+    pub(crate) fn admit(&mut self, device: u32, bytes: u64, messages: u64) -> bool {
         let now = self.now;
         let Some(limited) = self.devices.get_mut(&device) else { return true };
         if limited.rx.wait(now).is_some() {
             limited.counters.rx_limited += 1;
             return false;
         }
-        limited.rx.charge(now, bytes, 1);
+        limited.rx.charge(now, bytes, messages);
         true
     }
 }

@@ -1,6 +1,5 @@
 //! Creation, changes, failure and destruction of QPs.
 
-use crate::agenda::rate::RateLimit;
 use crate::agenda::schedule::{Schedule, Turns};
 use crate::base::error::Error;
 use crate::base::gid::GidEntry;
@@ -69,7 +68,7 @@ impl<R: Region> Engine<R> {
         let init = self.core.devices.find_mut(device)?.remove_qp(qpn)?;
         let Schedule { local, wire, rates, .. } = &mut self.core.schedule;
         if rates.any() {
-            rates.set_qp(place, &RateLimit::default());
+            rates.forget_qp(place);
         }
         let known = self.core.devices.find(device)?;
         let leave = |turns: &mut Turns, direction, waits: fn(&Qp) -> bool| {

@@ -44,7 +44,9 @@ impl<R: Region> Engine<R> {
     ) -> Result<(), Error> {
         self.core.devices.find(device)?.qp(qpn).ok_or(Error::NotFound)?;
         self.core.schedule.rates.see(now);
-        self.core.schedule.rates.set_qp(QpRef { device: device.0, qpn }, limit);
+        let place = QpRef { device: device.0, qpn };
+        self.core.schedule.rates.set_qp(place, limit);
+        self.core.schedule.start_qp_over(place);
         Ok(())
     }
 
@@ -77,7 +79,12 @@ impl<R: Region> Engine<R> {
     fn time_here(&mut self, place: QpRef) -> Option<Instant> {
         let rates = &mut self.core.schedule.rates;
         // The device itself is held, unless the engine was restored meanwhile.
-        let own = rates.wait_of_qp(place).max(rates.wait(place.device, Flow::Tx));
+        let is_granted = rates.is_granted(place);
+        let of_qp = rates.wait_of_qp(place);
+        if let Some(at) = of_qp {
+            rates.held_qp(place, at);
+        }
+        let own = of_qp.max(rates.wait(place.device, Flow::Tx));
         let (device, qp) = self.core.devices.known(place);
         let first = device.requests.first_send(&qp.requester.queue);
         let Some(first) = first.filter(|_| !qp.service().is_datagram()) else { return own };
@@ -93,8 +100,11 @@ impl<R: Region> Engine<R> {
         };
         let mut latest = own;
         for &(device, flow) in ends {
+            if is_granted && flow == Flow::Rx {
+                continue;
+            }
             if let Some(at) = rates.wait(device, flow) {
-                latest = latest.max(Some(rates.reserve(device, flow, at, next)));
+                latest = latest.max(Some(rates.reserve(place, (device, flow), at, next)));
             }
         }
         latest
@@ -145,10 +155,20 @@ impl<R: Region> Engine<R> {
         let no_sink = &mut NoSink;
         let borrowed = self.core.borrow(place, no_sink).filter(|borrowed| borrowed.qp.turn_due);
         let Some(borrowed) = borrowed else { return false };
-        let asks = asks_next(borrowed);
-        let rates = &self.core.schedule.rates;
-        let answers = rates.wait(place.device, Flow::Rx).filter(|_| asks);
-        let own = rates.wait_of_qp(place).max(rates.wait(place.device, Flow::Tx));
+        let asked = next_asks(borrowed);
+        let rates = &mut self.core.schedule.rates;
+        let is_granted = rates.is_granted(place);
+        let answers = match (asked, rates.wait(place.device, Flow::Rx)) {
+            (Some(bytes), Some(at)) if !is_granted => {
+                Some(rates.reserve(place, (place.device, Flow::Rx), at, bytes))
+            }
+            _ => None,
+        };
+        let of_qp = rates.wait_of_qp(place);
+        if let Some(at) = of_qp {
+            rates.held_qp(place, at);
+        }
+        let own = of_qp.max(rates.wait(place.device, Flow::Tx));
         let Some(at) = own.max(answers) else { return false };
         self.core.schedule.wire.postpone(place, at);
         true
@@ -157,38 +177,39 @@ impl<R: Region> Engine<R> {
     /// Counts a packet that came for a device by the wire or from another worker. Returns whether
     /// it may be delivered.
     #[cold]
-    pub(super) fn came_by_port(&mut self, now: Instant, device: u32, body: &Body, payload: usize) -> bool {
-        let (schedule, bytes) = (&mut self.core.schedule, payload as u64);
+    pub(super) fn came_by_port(&mut self, now: Instant, place: QpRef, body: &Body, payload: usize) -> bool {
+        let (schedule, device, bytes) = (&mut self.core.schedule, place.device, payload as u64);
         schedule.rates.see(now);
         match body {
             Body::Rc(body) => came_by_connection(schedule, device, body, bytes),
             Body::Xrc(body) => came_by_connection(schedule, device, body.rc(), bytes),
             // Datagrams to QP1 set connections up. Without them no limit would be of use.
-            Body::Ud { deth, .. } if deth.src.number() == 1 => {}
-            Body::Ud { .. } | Body::Uc(_) => return schedule.rates.admit(device, bytes),
+            Body::Ud { .. } if place.qpn.number() == 1 => {}
+            Body::Ud { .. } | Body::Uc(_) => return schedule.rates.admit(device, bytes, meaning(body).0),
             Body::Cnp => {}
         }
         true
     }
 }
 
-/// Whether the next request of a QP is one whose answer brings data.
+/// Returns how many bytes the answer to the next request of a QP brings, if it brings data.
 ///
 /// In a stream, data count when they come.
-fn asks_next<R: Region, S>(borrowed: QpCtx<'_, R, S>) -> bool {
+fn next_asks<R: Region, S>(borrowed: QpCtx<'_, R, S>) -> Option<u64> {
     let is_reliable = borrowed.qp.service().is_reliable();
     if borrowed.qp.transport != TransportKind::Roce || !is_reliable {
-        return false;
+        return None;
     }
     let qp = borrowed.roce();
-    let next = qp.conn.requester.cursor.at;
-    next.is_some_and(|at| qp.requests.send_at(at, qp.send_scratch).0.work().row.data == DataDirection::Back)
+    let request = qp.requests.send_at(qp.conn.requester.cursor.at?, qp.send_scratch).0;
+    let work = request.work();
+    (work.row.data == DataDirection::Back).then_some(work.length.into())
 }
 
 fn came_by_connection(schedule: &mut Schedule, device: u32, body: &Rc, bytes: u64) {
     // What answers a READ was counted when the READ asked for it.
     if !matches!(body, Rc::ReadResponse(_) | Rc::Ack(_) | Rc::AtomicAck(..)) {
-        schedule.came(device, bytes, begins(body).into());
+        schedule.came_unasked(device, bytes, begins(body).into());
     }
 }
 
@@ -201,8 +222,7 @@ fn begins(body: &Rc) -> bool {
     match body {
         Rc::Send(part) => is_first(part),
         Rc::Write(part) => is_first(part),
-        Rc::ReadRequest(_) | Rc::CompareSwap(_) | Rc::FetchAdd(_) => true,
-        Rc::AtomicWrite(_) | Rc::Flush(..) => true,
+        Rc::ReadRequest(_) | Rc::Atomic(..) | Rc::AtomicWrite(_) | Rc::Flush(..) => true,
         Rc::ReadResponse(_) | Rc::Ack(_) | Rc::AtomicAck(..) => false,
     }
 }
@@ -212,7 +232,7 @@ pub(super) fn meaning(body: &Body) -> (u64, u64) {
     let of_rc = |body: &Rc| {
         let asks = match body {
             Rc::ReadRequest(reth) => reth.length.into(),
-            Rc::CompareSwap(_) | Rc::FetchAdd(_) => 8,
+            Rc::Atomic(..) => 8,
             _ => 0,
         };
         (u64::from(begins(body)), asks)

@@ -45,6 +45,8 @@ impl<R: Region> Engine<R> {
             self.begin_step();
             let Some((place, direction)) = self.core.schedule.local.pop() else { break };
             if self.core.schedule.rates.any() && self.waits_here(place) {
+                // Without a cost, a device whose QPs all wait would keep others from their turns.
+                self.core.schedule.local.spend(place.device, direction, OPERATION);
                 continue;
             }
             // The QP may have been destroyed since it was ready.
@@ -66,6 +68,7 @@ impl<R: Region> Engine<R> {
             || self.core.schedule.flushes.any()
             || self.core.schedule.wakes.any()
             || !self.core.port.is_up() && self.can_transmit()
+            || self.core.schedule.is_due(now)
             || self.core.schedule.deadlines.first().is_some_and(|at| at <= now)
     }
 

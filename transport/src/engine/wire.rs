@@ -345,6 +345,8 @@ impl<R: Region> Engine<R> {
             }
             let limit = if self.core.schedule.rates.any() { self.limit_by_port(place) } else { None };
             if limit.is_some() && direction == Direction::Requests && self.waits_for_port(place) {
+                self.core.schedule.wire.spend(place.device, direction, OPERATION);
+                spent += 1;
                 continue;
             }
             // The QP may have been destroyed since it was due.

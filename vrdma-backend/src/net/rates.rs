@@ -50,8 +50,8 @@ impl Rates {
         }
         // Counters stay for the operator, even without rates.
         let rates = self.guests[guest].get_or_insert_default();
-        rates.tx.set(&limits.tx);
-        rates.rx.set(&limits.rx);
+        rates.tx.set(self.now, &limits.tx);
+        rates.rx.set(self.now, &limits.rx);
     }
 
     #[inline]

@@ -13,6 +13,9 @@ use crate::objects::qp::Direction;
 use core::mem;
 use core::time::Duration;
 
+/// QPs whose time has come that go into their queues in one call.
+const LET_GO: usize = 256;
+
 /// A hold that has ended.
 struct Released {
     device: u32,
@@ -70,9 +73,17 @@ impl Turns {
         times.min()
     }
 
-    /// Puts QPs whose time has come into their queues.
+    /// Puts some QPs whose time has come into their queues.
     fn let_go(&mut self, now: Instant) {
-        while let Some(place) = self.later.pop_due(now) {
+        for _ in 0..LET_GO {
+            let Some(place) = self.later.pop_due(now) else { break };
+            self.push(place, Direction::Requests);
+        }
+    }
+
+    /// Puts a QP into its queue if it waits for a time.
+    fn hurry(&mut self, place: QpRef) {
+        if self.later.remove(place) {
             self.push(place, Direction::Requests);
         }
     }
@@ -97,8 +108,10 @@ impl Turns {
         Some(Released { device, flow: hold.flow, held: Duration::from_nanos(held) })
     }
 
-    /// Ends all holds of a device.
+    /// Ends all holds of a device, and the waits of its QPs.
     fn release_device(&mut self, device: u32) {
+        let waiting: Vec<QpRef> = self.later.of_device(device).collect();
+        waiting.into_iter().for_each(|place| self.hurry(place));
         for (direction, answers) in [(Direction::Answers, true), (Direction::Requests, false)] {
             let Some(share) = self.shares.get(device as usize) else { return };
             let Some(hold) = share.hold(direction) else { continue };
@@ -119,7 +132,7 @@ impl Schedule {
     /// Gives turns to what waited for this time because of a rate.
     #[inline]
     pub(crate) fn see(&mut self, now: Instant) {
-        if self.rates.any() || self.next_time().is_some() {
+        if self.rates.any() {
             self.let_go(now);
         }
     }
@@ -135,11 +148,29 @@ impl Schedule {
                 }
             }
         }
+        self.settle();
+    }
+
+    /// Notes it if nothing has a rate, and nothing waits for one that there was.
+    fn settle(&mut self) {
+        if self.next_time().is_none() {
+            self.rates.nothing_waits();
+        }
     }
 
     /// Returns when something is due that waits for its rate.
+    #[inline]
     pub(crate) fn next_time(&self) -> Option<Instant> {
+        if !self.rates.any() {
+            return None;
+        }
         self.local.next_time().into_iter().chain(self.wire.next_time()).min()
+    }
+
+    /// Whether something is due that waited for its rate.
+    #[inline]
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        self.next_time().is_some_and(|at| at <= now)
     }
 
     /// Counts what a device has sent. If its rate is used up, the device waits.
@@ -155,12 +186,23 @@ impl Schedule {
         }
     }
 
-    /// Counts what came for a device, or what it has asked for. If its rate is used up, its
-    /// acknowledges wait, but no longer than peers have patience.
+    /// Counts what came for a device from a sender that waits for its rate, or what the device has
+    /// asked for. If its rate is used up, its acknowledges wait, but no longer than peers have
+    /// patience.
     #[cold]
     pub(crate) fn came(&mut self, device: u32, bytes: u64, messages: u64) {
         let now = self.rates.now();
         if let Some(until) = self.rates.charge(device, Flow::Rx, bytes, messages) {
+            self.wire.hold(device, Direction::Answers, Flow::Rx, (now, until), PATIENCE);
+        }
+    }
+
+    /// Counts what came for a device by a connection without being asked for. If its rate is used
+    /// up, its acknowledges wait, but no longer than peers have patience.
+    #[cold]
+    pub(crate) fn came_unasked(&mut self, device: u32, bytes: u64, messages: u64) {
+        let now = self.rates.now();
+        if let Some(until) = self.rates.charge_unasked(device, bytes, messages) {
             self.wire.hold(device, Direction::Answers, Flow::Rx, (now, until), PATIENCE);
         }
     }
@@ -182,6 +224,14 @@ impl Schedule {
     pub(crate) fn start_over(&mut self, device: u32) {
         self.local.release_device(device);
         self.wire.release_device(device);
+        self.settle();
+    }
+
+    /// Ends the wait of a QP whose rate is another now. If that is still too much, it waits again.
+    pub(crate) fn start_qp_over(&mut self, place: QpRef) {
+        self.local.hurry(place);
+        self.wire.hurry(place);
+        self.settle();
     }
 
     /// Takes over what the caller of a restored engine sets again: weights and rates.

@@ -98,7 +98,7 @@ fn copy_to_member<R: Region>(
     sink: &mut impl Sink,
 ) -> Result<Step, WcStatus> {
     let Datagram { ref packet, deth, imm } = *datagram;
-    if core.schedule.rates.any() && !core.schedule.rates.admit(to.device, work.length.into()) {
+    if core.schedule.rates.any() && !core.schedule.rates.admit(to.device, work.length.into(), 1) {
         return Ok(Step::More);
     }
     let (device, qp) = core.devices.known(to);

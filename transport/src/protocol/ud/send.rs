@@ -164,7 +164,7 @@ fn is_within_rates<R: Region>(
     }
     core.schedule.sent(place.device, work.length.into(), 1);
     core.schedule.rates.charge_qp(place, work.length.into(), 1);
-    packet.bth.dest.number() == 1 || core.schedule.rates.admit(to, work.length.into())
+    packet.bth.dest.number() == 1 || core.schedule.rates.admit(to, work.length.into(), 1)
 }
 
 fn has_looked<R: Region>(core: &Core<R>, place: QpRef) -> bool {
