@@ -15,18 +15,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 use vrdma_backend::config::{GuestConfig, Weight};
 use vrdma_tests::abi::cqe::WcStatus;
-use vrdma_tests::qp::connect;
+use vrdma_tests::greedy::{Greedy, LONG};
 use vrdma_tests::side::{Side, pair_between};
 use vrdma_tests::verbs::{Data, Request};
-use vrdma_tests::wait::PATIENCE;
-use vrdma_tests::{Context, Cq, Lab, LabOptions, Mr, Qp, QpOptions, Setting, proc};
+use vrdma_tests::{Lab, LabOptions, QpOptions, Setting, proc};
 
-/// QPs of each guest that sends all the time.
-const QPS: u32 = 8;
-/// Requests that each of them has pending.
-const PENDING: u32 = 32;
-/// Bytes of a long message.
-const LONG: u32 = 64 << 10;
 /// Bytes of a short message.
 const SHORT: u32 = 8;
 /// Time of a measurement.
@@ -68,77 +61,6 @@ fn by_bytes(index: u8, guest: GuestConfig) -> GuestConfig {
 fn by_messages(index: u8, guest: GuestConfig) -> GuestConfig {
     let tx_messages = if is_greedy(index) { MESSAGES } else { 0 };
     GuestConfig { tx_messages, ..by_weight(index, guest) }
-}
-
-/// A guest that sends all the time, and its peer.
-struct Greedy {
-    process: Context,
-    cq: Cq,
-    from: Mr,
-    to: Mr,
-    qps: Vec<(Qp, Qp)>,
-    /// QPs without a pending request, by position. A QP appears once for each request to post.
-    idle: Vec<u32>,
-    length: u32,
-    messages: u64,
-    outstanding: usize,
-}
-
-impl Greedy {
-    fn new(lab: &Lab, own: usize, length: u32) -> Greedy {
-        let (process, peer) = (&lab.guests[own], &lab.guests[own + 1]);
-        let process = Context::open(process).expect("a context");
-        let peer = Context::open(peer).expect("a context");
-        let (cq, peer_cq) = (process.cq(2 * QPS * PENDING), peer.cq(16));
-        let options = QpOptions { send_wr: PENDING, recv_wr: 1, sges: 1, inline: 0, ..QpOptions::default() };
-        let pairs = (0..QPS).map(|_| {
-            let ends = (process.qp(&cq, &cq, &options), peer.qp(&peer_cq, &peer_cq, &options));
-            connect(&ends.0, &ends.1);
-            ends
-        });
-        let qps = pairs.collect();
-        let (from, to) = (process.mr(LONG.into()), peer.mr(LONG.into()));
-        let idle = (0..PENDING).flat_map(|_| 0..QPS).collect();
-        Greedy { process, cq, from, to, qps, idle, length, messages: 0, outstanding: 0 }
-    }
-
-    /// Takes some completions, and posts as many requests.
-    fn step(&mut self) {
-        self.reap();
-        let mut posted = false;
-        while let Some(&at) = self.idle.last() {
-            let own = [self.from.sge(0, self.length)];
-            let request =
-                Request::write(self.qps[at as usize].0.tag(at), self.to.remote(0), Data::Sges(&own));
-            if self.process.channel.driver.push(&request.signaled(true)).is_err() {
-                break;
-            }
-            self.idle.pop();
-            self.outstanding += 1;
-            posted = true;
-        }
-        if posted {
-            self.process.channel.driver.ring();
-        }
-    }
-
-    fn reap(&mut self) {
-        while let Some(wc) = self.cq.poll() {
-            assert_eq!(wc.status(), WcStatus::SUCCESS, "a request failed");
-            self.outstanding -= 1;
-            self.messages += 1;
-            self.idle.push(wc.id());
-        }
-    }
-
-    /// Waits until all requests have ended.
-    fn end(&mut self) {
-        let start = Instant::now();
-        while self.outstanding > 0 {
-            self.reap();
-            assert!(start.elapsed() < 8 * PATIENCE, "{} requests do not end", self.outstanding);
-        }
-    }
 }
 
 /// Plays rounds of 8 bytes for some time. Returns the 99th percentile of the time of a round.

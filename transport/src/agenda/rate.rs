@@ -336,6 +336,8 @@ mod tests {
         }
         // One piece more than that.
         let end = Instant(0) + most + Duration::from_micros(4096);
-        assert!(meter.wait(Instant(0) + most).is_some() && meter.wait(end + Duration::from_micros(1)).is_none());
+        assert!(
+            meter.wait(Instant(0) + most).is_some() && meter.wait(end + Duration::from_micros(1)).is_none()
+        );
     }
 }

@@ -303,3 +303,90 @@ impl Rates {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::num::NonZeroU64;
+    use vrdma_wire::num::Qpn;
+
+    /// A device that may receive a megabyte in a second.
+    fn limited() -> (Rates, RateLimits) {
+        let rx =
+            RateLimit { bytes: NonZeroU64::new(1_000_000), messages: None, burst: Duration::from_millis(10) };
+        let (mut rates, limits) = (Rates::default(), RateLimits { rx, ..RateLimits::default() });
+        rates.set_device(7, &limits);
+        (rates, limits)
+    }
+
+    #[test]
+    fn a_sender_that_has_waited_goes_on_although_others_send_more_than_they_may() {
+        let (mut rates, _) = limited();
+        let place = QpRef { device: 1, qpn: Qpn::truncate(5) };
+        let mut now = Instant(0);
+        for round in 0..100 {
+            // Another host never stops.
+            for _ in 0..1000 {
+                rates.charge_unasked(7, 4096, 1);
+            }
+            let until = rates.wait(7, Flow::Rx).expect("the rate is used up");
+            assert!(until <= now + LONGEST_DEBT + Duration::from_millis(5), "{round}: {until:?}");
+            assert!(!rates.is_granted(place));
+            let at = rates.reserve(place, (7, Flow::Rx), until, 1000);
+            assert!(at <= now + SLOW_CHECK, "{round}: {at:?}");
+            now = at;
+            rates.see(now);
+            rates.charge_unasked(7, 4096, 1);
+            // It goes once.
+            assert!(rates.wait(7, Flow::Rx).is_some() && rates.is_granted(place));
+        }
+    }
+
+    #[test]
+    fn a_sender_with_a_late_time_looks_again_and_is_granted_nothing_before() {
+        let (mut rates, _) = limited();
+        rates.charge(7, Flow::Rx, 10_000_000, 1);
+        let place = |qpn| QpRef { device: 1, qpn: Qpn::truncate(qpn) };
+        let until = rates.wait(7, Flow::Rx).expect("the rate is used up");
+        assert!(until > Instant(0) + Duration::from_secs(9));
+        assert_eq!(rates.reserve(place(1), (7, Flow::Rx), until, 1000), Instant(0) + SLOW_CHECK);
+        assert!(!rates.is_granted(place(1)));
+        // Who comes next has a time behind those that have one.
+        let soon = Instant(1_000_000);
+        let times = [2, 3].map(|qpn| rates.reserve(place(qpn), (7, Flow::Rx), soon, 1000));
+        assert_eq!(times, [soon, soon + Duration::from_millis(1)]);
+        // What is gone has nothing.
+        rates.forget_qp(place(2));
+        rates.forget_qps(1);
+        assert!(![2, 3].into_iter().any(|qpn| rates.is_granted(place(qpn))));
+    }
+
+    #[test]
+    fn rates_that_are_gone_cost_nothing_once_nothing_waits() {
+        let (mut rates, limits) = limited();
+        let place = QpRef { device: 7, qpn: Qpn::truncate(5) };
+        rates.set_qp(place, &limits.rx);
+        rates.nothing_waits();
+        assert!(rates.any() && rates.is_limited(place));
+        rates.set_device(7, &RateLimits::default());
+        rates.nothing_waits();
+        let other = QpRef { device: 7, qpn: Qpn::truncate(6) };
+        assert!(rates.any() && rates.is_limited(place) && !rates.is_limited(other));
+        rates.forget_qp(place);
+        assert!(rates.any() && !rates.is_limited(place), "something may wait");
+        rates.nothing_waits();
+        assert!(!rates.any());
+    }
+
+    #[test]
+    fn what_is_dropped_is_counted_and_costs_nothing() {
+        let (mut rates, _) = limited();
+        // Packets behind the first one of a message are no messages.
+        assert!((0..3).all(|_| rates.admit(7, 4000, 0)));
+        assert!((0..5).all(|_| !rates.admit(7, 4000, 1)));
+        assert_eq!(rates.counters(7).rx_limited, 5);
+        rates.see(Instant(2_001_000));
+        assert!(rates.admit(7, 4000, 1));
+        assert!((0..5).all(|_| rates.admit(8, 4000, 1)), "a device without rates");
+    }
+}

@@ -259,7 +259,7 @@ impl GuestConfig {
         self.qos().check().with_context(|| format!("guest {name}"))?;
         for (key, mark) in [("dscp", self.dscp), ("pcp", self.pcp)] {
             ensure!(
-                mark.is_none() || self.socket.is_some() && self.transport != Transport::Iwarp,
+                mark.is_none() || self.rdma_place().is_some() && self.transport != Transport::Iwarp,
                 "guest {name}: {key} is of RoCE: give socket and transport = \"roce\" or \"both\", or take it away"
             );
         }

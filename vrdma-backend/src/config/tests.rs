@@ -420,6 +420,8 @@ fn a_guest_has_limits_of_its_own_over_those_of_all() {
     // The flag says it, too.
     let config = load(&["--guest", &format!("{GUEST},limits.qps=128,limits.mrs=7,weight=3")]).unwrap();
     assert_eq!((of(&config).0, of(&config).2, config.guests[0].weight.get()), (128, 7, 3));
+    // Its RDMA function may meet its VMM in another way.
+    load(&["--guest", "name=a,mac=02:00:00:00:00:01,connect=/x,dscp=1,pcp=7"]).unwrap();
     // Both functions of a guest have what the guest has.
     let both = format!("{text}\ntransport = 'both'\niwarp = '/y'");
     let guests = file(&format!("uplink = 'net_null0'\n{both}")).unwrap().resolved_guests();

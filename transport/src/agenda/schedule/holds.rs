@@ -248,3 +248,45 @@ impl Schedule {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agenda::rate::RateLimit;
+    use core::num::NonZeroU64;
+    use vrdma_wire::num::Qpn;
+
+    #[test]
+    fn of_many_qps_whose_time_has_come_some_go_in_each_call() {
+        let mut schedule = Schedule::default();
+        let limit = RateLimit { bytes: NonZeroU64::new(1), messages: None, burst: Duration::ZERO };
+        schedule.rates.set_qp(QpRef { device: 0, qpn: Qpn::truncate(1) }, &limit);
+        let count = 3 * LET_GO + 1;
+        for qpn in 0..count as u32 {
+            schedule.local.postpone(QpRef { device: 0, qpn: Qpn::truncate(qpn) }, Instant(5));
+        }
+        schedule.see(Instant(4));
+        assert_eq!((schedule.local.len(), schedule.is_due(Instant(4))), (0, false));
+        for call in 1..=4 {
+            assert!(schedule.is_due(Instant(5)));
+            schedule.see(Instant(5));
+            assert_eq!(schedule.local.len(), (call * LET_GO).min(count));
+        }
+        assert!(!schedule.is_due(Instant(5)) && schedule.next_time().is_none());
+    }
+
+    #[test]
+    fn what_waits_for_its_time_goes_at_once_when_the_rate_changes() {
+        let mut schedule = Schedule::default();
+        let limit = RateLimit { bytes: NonZeroU64::new(1), messages: None, burst: Duration::ZERO };
+        let [one, other] = [1, 2].map(|qpn| QpRef { device: 3, qpn: Qpn::truncate(qpn) });
+        schedule.rates.set_qp(one, &limit);
+        schedule.local.postpone(one, Instant(u64::MAX));
+        schedule.wire.postpone(other, Instant(u64::MAX));
+        schedule.start_qp_over(one);
+        assert_eq!((schedule.local.len(), schedule.wire.len()), (1, 0));
+        schedule.start_over(3);
+        assert_eq!((schedule.local.len(), schedule.wire.len()), (1, 1));
+        assert!(schedule.next_time().is_none() && schedule.rates.any(), "its rate stays");
+    }
+}
