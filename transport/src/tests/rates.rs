@@ -1,4 +1,6 @@
 //! Rates: what devices and QPs send and receive in a second, and what is held back.
+//!
+//! Shows: quality-of-service.
 
 use super::datagrams::{Ud, to};
 use super::wire::{A, B, Net};
