@@ -15,6 +15,7 @@
 #include <linux/socket.h>
 #include <linux/version.h>
 #include <linux/virtio_config.h>
+#include <linux/workqueue.h>
 #include <net/addrconf.h>
 #include <net/ipv6.h>
 #include <rdma/ib_umem.h>
@@ -23,6 +24,11 @@
 
 #ifndef __counted_by
 #define __counted_by(member)
+#endif
+
+/* Linux 6.17 names what was the default before, and later wants to be told. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 17, 0)
+#define WQ_PERCPU 0
 #endif
 
 /* Linux 6.4 has it. */

@@ -192,7 +192,7 @@ struct vrdma_dev *vrdma_dev_alloc(struct virtio_device *vdev)
 
 	if (!dev)
 		return NULL;
-	dev->wq = alloc_workqueue("vrdma", WQ_MEM_RECLAIM, 0);
+	dev->wq = alloc_workqueue("vrdma", WQ_MEM_RECLAIM | WQ_PERCPU, 0);
 	if (!dev->wq) {
 		ib_dealloc_device(&dev->ibdev);
 		return NULL;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use vrdma_backend::config::{Config, GuestConfig};
 use vrdma_backend::daemon;
+use vrdma_backend::jail::{self, Seccomp};
 use vrdma_backend::port::Port;
 use vrdma_guest::wait;
 
@@ -36,6 +37,7 @@ impl Daemon {
     /// # Errors
     /// Those of [`daemon::Daemon::start`].
     pub fn start(config: Config) -> Result<Daemon> {
+        confine_threads();
         Ok(Daemon::Thread(daemon::Daemon::start(config)?))
     }
 
@@ -44,6 +46,7 @@ impl Daemon {
     /// # Errors
     /// Those of [`daemon::Daemon::start_with`].
     pub fn start_with(config: Config, uplink: Port) -> Result<Daemon> {
+        confine_threads();
         Ok(Daemon::Thread(daemon::Daemon::start_with(config, Some(uplink))?))
     }
 
@@ -95,6 +98,16 @@ impl Daemon {
             }
         }
     }
+}
+
+/// Gives the threads of a daemon in this process the filters of system calls that they have in the
+/// jail. Threads of the test have none.
+///
+/// With `VRDMA_TEST_SECCOMP=log` a forbidden call does not end the test. The kernel's log names it.
+fn confine_threads() {
+    let is_log = std::env::var("VRDMA_TEST_SECCOMP").is_ok_and(|action| action == "log");
+    let action = if is_log { Seccomp::Log } else { Seccomp::Kill };
+    jail::confine_threads(action).expect("there are filters for this architecture");
 }
 
 /// Asks the admin socket and returns one line of answer.

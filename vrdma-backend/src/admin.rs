@@ -1,5 +1,6 @@
 //! The admin socket: each request is a line, and each answer is a line.
 
+use crate::jail;
 use crate::session::{PAUSE, retry};
 use crate::socket::Listener;
 use crate::stats::Observer;
@@ -40,6 +41,7 @@ impl Admin {
         let stop = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
         let stopped = stop.clone();
         let thread = std::thread::Builder::new().name("admin".into()).spawn(move || {
+            jail::confine(jail::Kind::Admin);
             if let Err(error) = serve(&listener, &stopped, &observer) {
                 log::error!("the admin socket ends here: {error:#}");
             }

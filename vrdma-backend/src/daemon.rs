@@ -3,6 +3,8 @@
 use crate::admin::Admin;
 use crate::config::{Config, GuestConfig, MeetingPlace};
 use crate::functions::{EthernetFunction, RdmaFunction};
+use crate::jail::Jail;
+use crate::memory;
 use crate::port::{self, Capture, CaptureFile, Dma, Eal, Faults, Port};
 use crate::session::Session;
 use crate::socket::{Connector, Inherited, Listener, SocketAccess, SocketSide, SocketWatch};
@@ -36,11 +38,23 @@ impl Daemon {
     /// A socket or the uplink is not available, or the system is out of a resource. Nothing is left
     /// behind then.
     pub fn start(config: Config) -> Result<Daemon> {
+        Daemon::start_in(config, None)
+    }
+
+    /// Starts everything, and enters the jail on the way: after sockets and uplink are there, and
+    /// before anything of a guest is read.
+    ///
+    /// # Errors
+    /// The errors of [`Daemon::start`] and of [`Jail::enter`].
+    pub fn start_in(config: Config, jail: Option<Jail>) -> Result<Daemon> {
         config.check()?;
         // Sockets first. Another daemon that has them most likely uses the same uplink, and must
         // not notice this one.
         let sockets = Sockets::claim(&config)?;
         let uplink = open_uplink(&config).context("uplink")?;
+        if let Some(jail) = jail {
+            jail.enter().context("jail")?;
+        }
         Daemon::run(&config, sockets, uplink)
     }
 
@@ -56,6 +70,8 @@ impl Daemon {
 
     fn run(config: &Config, sockets: Sockets, uplink: Option<Port>) -> Result<Daemon> {
         let mtu = link_mtu(config, uplink.as_ref())?;
+        // In the jail, no session may start a thread.
+        memory::prepare_reaper();
         let dma = uplink.as_ref().and_then(Port::dma);
         let workers = Workers::start(config, mtu, uplink)?;
         let observer =
@@ -199,7 +215,7 @@ impl Sockets {
         let admin = config.admin_place().map(|place| {
             let key = if config.admin.is_some() { "admin" } else { "admin_fd" };
             let access = match place {
-                MeetingPlace::Descriptor(_) => SocketAccess::private_inherited(),
+                MeetingPlace::Descriptor(_) => SocketAccess::private_inherited(config.user.as_ref()),
                 _ => SocketAccess::private(),
             };
             let listener = listener(place, key, &access, &mut inherited);

@@ -48,9 +48,9 @@
 //! this page names every file, or the folder of the file.
 //!
 //! Each of these modules uses only those before it: `allocator`, `nearest`, `logger`, `panics`,
-//! `hooks`, `cycles`, `ratelimit`, `service`, `processors`, `allowed`, `frames`, `gids`, `port`,
-//! `config`, `socket`, `tcp`, `memory`, `queue`, `translate`, `device`, `net`, `streams`, `worker`,
-//! `vhost`, `command`, `functions`, `session`, `stats`, `admin`, `daemon`, `fuzzing`.
+//! `hooks`, `cycles`, `ratelimit`, `service`, `processors`, `jail`, `allowed`, `frames`, `gids`,
+//! `port`, `config`, `socket`, `tcp`, `memory`, `queue`, `translate`, `device`, `net`, `streams`,
+//! `worker`, `vhost`, `command`, `functions`, `session`, `stats`, `admin`, `daemon`, `fuzzing`.
 //!
 //! Two modules convert between the types of `vrdma_abi` and of `vrdma_transport`: `command/` for
 //! the control queue, and `translate/` for the data path and events. No other module names both
@@ -76,6 +76,8 @@
 //! * `service.rs` tells the service manager that the daemon is ready, its status, and that it
 //!   lives.
 //! * `nearest.rs` suggests the name that a mistyped name probably stands for.
+//! * `jail/` takes away what the daemon does not need after its start: user, capabilities, files,
+//!   namespaces and system calls. Its `others.rs` is *unsafe*.
 //! * `processors.rs` pins threads to processors.
 //! * `cycles.rs` and `cycles/` account for the worker's time by stage, with the feature `cycles`.
 //!   Without the feature none of this is compiled in. `cycles/on.rs` is *unsafe*.
@@ -232,6 +234,7 @@ pub mod fuzzing;
 mod gids;
 #[cfg(feature = "hooks")]
 pub mod hooks;
+pub mod jail;
 pub mod logger;
 mod memory;
 mod nearest;

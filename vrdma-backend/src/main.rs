@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Write};
 use vrdma_backend::allocator::Allocator;
 use vrdma_backend::config::{Args, Config};
 use vrdma_backend::daemon::{self, Daemon};
+use vrdma_backend::jail::{self, Jail};
 use vrdma_backend::{logger, panics, service};
 
 #[global_allocator]
@@ -32,10 +33,17 @@ fn run(args: &Args) -> Result<()> {
     logger::start(config.log);
     panics::end_the_process();
     raise_file_limit();
+    // Before the first thread: threads inherit what this does.
+    let jail = Jail::prepare(config.jail()).context("jail")?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     service::start();
     let ready = daemon::ready(&config);
-    let daemon = Daemon::start(config)?;
+    let daemon = Daemon::start_in(config, Some(jail))?;
+    #[cfg(debug_assertions)]
+    if let Some(asked) = &args.jail_probe {
+        return print(&jail::probe::run(asked)?);
+    }
+    jail::confine(jail::Kind::Main);
     log::info!("{ready}");
     tell_ready(&daemon);
     for signal in signals.forever() {

@@ -7,6 +7,7 @@
 pub mod inline;
 
 use crate::config::GuestConfig;
+use crate::jail;
 use crate::panics;
 use crate::queue::{Kick, Ringer};
 use crate::ratelimit::{RateLimit, limited};
@@ -72,9 +73,10 @@ impl Session {
             violations: RefCell::default(),
         };
         let (ready, is_ready) = std::sync::mpsc::channel();
-        let thread = std::thread::Builder::new()
-            .name(format!("{} {name}", F::NAME))
-            .spawn(move || guest.run(ready))?;
+        let thread = std::thread::Builder::new().name(format!("{} {name}", F::NAME)).spawn(move || {
+            jail::confine(jail::Kind::Session);
+            guest.run(ready);
+        })?;
         let session = Session { thread: Some(thread), stop, connection };
         // After this, the session needs nothing more of the system, except for what its front-end
         // brings.

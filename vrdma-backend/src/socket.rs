@@ -19,7 +19,7 @@ use crate::ratelimit::{RateLimit, limited};
 use anyhow::{Context, Result, bail, ensure};
 use guard::PeerGuard;
 use rustix::event::epoll;
-use rustix::fs::{FlockOperation, Mode as FileMode, OFlags};
+use rustix::fs::{CWD, FlockOperation, Mode as FileMode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use std::fs::{self, File};
@@ -101,10 +101,12 @@ impl SocketAccess {
 
     /// Returns the access for this process's own user and root only, to a socket that somebody else
     /// made. Its file's mode is not known.
-    pub fn private_inherited() -> SocketAccess {
+    ///
+    /// `later` is the user that the process becomes.
+    pub fn private_inherited(later: Option<&User>) -> SocketAccess {
         let own = rustix::process::geteuid().as_raw();
-        let users = [own, 0].map(User::numbered);
-        SocketAccess { users: users.into(), ..SocketAccess::private() }
+        let users = [own, 0].map(User::numbered).into_iter().chain(later.cloned());
+        SocketAccess { users: users.collect(), ..SocketAccess::private() }
     }
 
     /// Returns the access for a guest's VMM.
@@ -343,7 +345,8 @@ impl Lock {
         let shown = path.display();
         // Whatever is at the path, the flags keep `open` from following a link and from blocking.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let opened = rustix::fs::open(&path, flags, FileMode::RUSR | FileMode::WUSR);
+        // The jail allows openat, and not open.
+        let opened = rustix::fs::openat(CWD, &path, flags, FileMode::RUSR | FileMode::WUSR);
         let opened = opened.or_else(|error| match directory_fault(socket, error) {
             Some(fault) => bail!("{}: {fault}", socket.display()),
             None => Err(error).with_context(|| format!("cannot open {shown}")),
@@ -386,6 +389,10 @@ fn directory_fault(path: &Path, error: Errno) -> Option<String> {
             Some(format!("there is no directory {shown}: make it (`mkdir -p {shown}`), or name another path"))
         }
         Errno::NOTDIR => Some(format!("{shown} is no directory: name another path")),
+        Errno::ACCESS if lock_of(path).exists() => Some(format!(
+            "{} is another user's, and a daemon that runs as root leaves it there: remove it",
+            lock_of(path).display()
+        )),
         Errno::ACCESS | Errno::ROFS => Some(format!(
             "no file can be made in the directory {shown} ({error}), and {path}.lock is to be one: change its rights, or name another path",
             path = path.display()

@@ -254,12 +254,22 @@ fn a_new_client_is_served_at_once(connect: &impl Fn() -> UnixStream) -> bool {
 
 #[test]
 fn sockets_whose_files_are_deleted_are_there_again() {
+    deleted_sockets_are_there_again(&[], false);
+}
+
+/// A jail shows a directory, and not another one that has its name later.
+#[test]
+fn sockets_whose_directory_is_deleted_are_there_again_without_a_sandbox() {
+    deleted_sockets_are_there_again(&["--sandbox", "none"], true);
+}
+
+fn deleted_sockets_are_there_again(options: &[&str], with_directory: bool) {
     let dir = Dir::new();
     let sockets = dir.path().join("run");
     std::fs::create_dir(&sockets).unwrap();
     let path = |name: &str| sockets.join(name).display().to_string();
     let guest = format!("name=a,socket={},net={},mac=52:54:00:00:00:01", path("a"), path("net"));
-    let running = Running::start(&["--guest", &guest, "--admin", &path("admin")]);
+    let running = Running::start(&[&["--guest", &guest, "--admin", &path("admin")], options].concat());
     let expect_all_again = || {
         let mut left: BTreeSet<&str> = ["a", "net", "admin"].into();
         while !left.is_empty() {
@@ -273,11 +283,13 @@ fn sockets_whose_files_are_deleted_are_there_again() {
     };
     ["a", "net", "admin"].iter().for_each(|name| std::fs::remove_file(path(name)).unwrap());
     expect_all_again();
-    // Deletes everything and the directory, as somebody who tidies up does. If that takes longer
-    // than the daemon waits, sockets that are bound again are in the way.
-    wait::until("a directory without sockets", || std::fs::remove_dir_all(&sockets).ok());
-    std::fs::create_dir(&sockets).unwrap();
-    expect_all_again();
+    if with_directory {
+        // Deletes everything and the directory, as somebody who tidies up does. If that takes
+        // longer than the daemon waits, sockets that are bound again are in the way.
+        wait::until("a directory without sockets", || std::fs::remove_dir_all(&sockets).ok());
+        std::fs::create_dir(&sockets).unwrap();
+        expect_all_again();
+    }
     drop(running);
     assert!(["a", "net", "admin"].iter().all(|name| !sockets.join(name).exists()));
 }
@@ -289,7 +301,9 @@ fn a_socket_that_nobody_reaches_is_told_in_the_counters() {
     std::fs::create_dir(&sockets).unwrap();
     let (guest, admin) = (format!("{}/a", sockets.display()), other.path().join("admin"));
     let guest = format!("name=a,socket={guest},net-connect=/nowhere,mac=52:54:00:00:00:01");
-    let _running = Running::start(&["--guest", &guest, "--admin", admin.to_str().unwrap()]);
+    // A jail has the directory of the start alone.
+    let options = ["--sandbox", "none", "--guest", &guest, "--admin", admin.to_str().unwrap()];
+    let _running = Running::start(&options);
     let expect = |part: &str| {
         wait::until(part, || {
             ask(&UnixStream::connect(&admin).unwrap(), "stats").contains(part).then_some(())
@@ -303,13 +317,13 @@ fn a_socket_that_nobody_reaches_is_told_in_the_counters() {
     expect("\"reachable\":{\"rdma\":true,\"net\":null}");
 }
 
-/// Tests that root may give a guest's socket to the VMM's group, with only the capabilities of the
-/// unit file.
+/// Tests that a daemon may give a guest's socket to the VMM's group if it is a member of it, with
+/// only the capabilities of the unit file.
 #[test]
 fn the_service_may_give_sockets_to_others() {
     // SAFETY: this is a plain system call.
     if unsafe { libc::geteuid() } != 0 {
-        skipped("only root gives files to others");
+        skipped("only root takes capabilities and groups");
         return;
     }
     let unit = include_str!("../../docs/vrdma-backend.service");
@@ -331,8 +345,10 @@ fn the_service_may_give_sockets_to_others() {
         socket.display()
     );
     std::fs::write(&config, text).unwrap();
-    let mut command = Command::new("setpriv");
-    command.arg("--no-new-privs").arg(format!("--bounding-set={}", dropped.join(",")));
+    // As systemd starts the main process of a service.
+    let mut command = Command::new("sh");
+    command.args(["-c", "export SYSTEMD_EXEC_PID=$$; exec \"$@\"", "sh", "setpriv", "--no-new-privs"]);
+    command.arg(format!("--bounding-set={}", dropped.join(","))).arg(format!("--groups={group}"));
     let _running =
         Running::spawn(command.arg(env!("CARGO_BIN_EXE_vrdma-backend")).arg("--config").arg(&config));
     let socket = std::fs::metadata(&socket).unwrap();

@@ -44,7 +44,7 @@ pub enum Command {
     Compare(Compare),
     /// Runs as a daemon, for the other commands
     #[command(hide = true)]
-    Daemon(vrdma_backend::config::Args),
+    Daemon(Box<vrdma_backend::config::Args>),
 }
 
 impl Command {

@@ -60,6 +60,11 @@ const PROMISES: &[(&str, &[Promise])] = &[
                 text: "RDMA works with other set-ups of the guest's Linux: namespaces, names, addresses, users, SRP, SMC-R, resets",
                 also: &["`vm-linux-...` ([cases.md](cases.md))"],
             },
+            Promise {
+                slug: "kernels",
+                text: "the guest's driver works with the kernels of Debian 12, of Debian 13, and of its backports",
+                also: &[],
+            },
         ],
     ),
     (

@@ -96,7 +96,10 @@ pub fn build(without: &[Part], kernel: Kernel, how: Build) -> Result<Artefacts> 
         });
         let programs = part(Part::Programs, &programs)?;
         let module = part(Part::Module, &|| module(kernel))?;
-        let test_module = part(Part::Programs, &|| test_module(kernel))?;
+        let test_module = match kernel.runs_test_module() {
+            true => part(Part::Programs, &|| test_module(kernel))?,
+            false => None,
+        };
         let faults = if kernel == Kernel::Debug { part(Part::Programs, &|| faults(kernel))? } else { None };
         let (provider, backend, agent) = of_cargo.join().expect("a build does not panic")?;
         let modprobe = kernel.modprobe();

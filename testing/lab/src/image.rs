@@ -21,7 +21,10 @@ use crate::{needs, paths, proc, roots, ui};
 struct Recipe {
     /// The name of its directory.
     name: &'static str,
+    /// The root that its files come from.
     root: PathBuf,
+    /// The root that kernel and modules come from.
+    kernel: PathBuf,
     /// Patterns of the root's files that do not go into the image.
     strip: &'static str,
     /// Names of kernel modules that go into the image, with their dependencies.
@@ -30,12 +33,17 @@ struct Recipe {
 
 fn guest_recipe() -> Recipe {
     let (strip, modules) = (include_str!("../image/guest.strip"), include_str!("../image/guest.modules"));
-    Recipe { name: "image", root: paths::guest_root(), strip, modules }
+    Recipe { name: "image", root: paths::guest_root(), kernel: paths::guest_root(), strip, modules }
+}
+
+/// Returns the guest's image with a kernel of another root.
+fn other_kernel_recipe(name: &'static str, kernel: PathBuf) -> Recipe {
+    Recipe { name, kernel, modules: include_str!("../image/other-kernel.modules"), ..guest_recipe() }
 }
 
 fn host_recipe() -> Recipe {
     let (strip, modules) = (include_str!("../image/host.strip"), include_str!("../image/host.modules"));
-    Recipe { name: "host-image", root: paths::host_root(), strip, modules }
+    Recipe { name: "host-image", root: paths::host_root(), kernel: paths::host_root(), strip, modules }
 }
 
 /// The first program of a VM.
@@ -101,6 +109,11 @@ pub fn ensure_host() -> Result<Image> {
     build(&host_recipe())
 }
 
+/// Makes sure that the image exists that has the guest root's files and the kernel of another root.
+pub fn ensure_other_kernel(name: &'static str, kernel: PathBuf) -> Result<Image> {
+    build(&other_kernel_recipe(name, kernel))
+}
+
 fn check_space() -> Result<()> {
     let free = paths::free_space(&paths::vm())?;
     ensure!(free >= SPACE, "{} has {free} MiB free, {SPACE} are wanted", paths::vm().display());
@@ -108,10 +121,13 @@ fn check_space() -> Result<()> {
 }
 
 fn build(recipe: &Recipe) -> Result<Image> {
-    let Recipe { name, root, strip, modules } = recipe;
+    let Recipe { name, root, kernel, strip, modules } = recipe;
     let directory = paths::vm().join(name);
     let root_stamp = fs::read_to_string(roots::with_ending(root, ".stamp"))?;
-    let hash = Inputs::new("image 3").text(&root_stamp).text(strip).text(modules);
+    let mut hash = Inputs::new("image 3").text(&root_stamp).text(strip).text(modules);
+    if kernel != root {
+        hash = hash.text(&fs::read_to_string(roots::with_ending(kernel, ".stamp"))?);
+    }
     let hash = hash.text(INITRAMFS_INIT).text(VM_INIT).finish();
     let stamp = Stamp::new(&directory, hash);
     if stamp.is_current() {
@@ -122,10 +138,10 @@ fn build(recipe: &Recipe) -> Result<Image> {
         paths::remove(&work)?;
         let tree = work.join("tree");
         paths::make_dir(&tree)?;
-        let version = roots::kernel_version_in(root)?;
+        let version = roots::kernel_version_in(kernel)?;
         let image = Image::at(&work);
 
-        unpack_kernel(&root.join("boot").join(format!("vmlinuz-{version}")), &image.kernel)?;
+        unpack_kernel(&kernel.join("boot").join(format!("vmlinuz-{version}")), &image.kernel)?;
         let strip: Vec<&str> = roots::lines(strip).collect();
         link_tree(root, &tree, "", &strip)?;
         install_modules(recipe, &tree, &version)?;
@@ -227,14 +243,16 @@ fn matches(pattern: &str, path: &str) -> bool {
 
 /// Copies the listed modules and their dependencies into the tree, uncompressed.
 fn install_modules(recipe: &Recipe, tree: &Path, version: &str) -> Result<()> {
-    let from = recipe.root.join("usr/lib/modules").join(version);
+    let from = recipe.kernel.join("usr/lib/modules").join(version);
     let to = tree.join("usr/lib/modules").join(version);
     paths::make_dir(&to)?;
     let dependencies = Dependencies::read(&from)?;
+    let built_in = paths::read(&from.join("modules.builtin"))?;
     let mut chosen = BTreeSet::new();
     for module in roots::lines(recipe.modules) {
         match dependencies.with_needs(module) {
             Some(files) => chosen.extend(files),
+            None if built_in.lines().any(|file| is_of_module(file, module)) => {}
             None => ui::say(&format!("note: this kernel has no module {module}")),
         }
     }
@@ -278,6 +296,12 @@ fn signature_length(module: &[u8]) -> usize {
     if all <= module.len() { all } else { 0 }
 }
 
+/// Whether this is the file of a module. Its name may have `-` where the module's has `_`.
+fn is_of_module(file: &str, module: &str) -> bool {
+    let stem = file.rsplit('/').next().unwrap_or_default().split('.').next().unwrap_or_default();
+    stem.replace('-', "_") == module.replace('-', "_")
+}
+
 /// The content of `modules.dep`: each module's file, and the files that it needs.
 struct Dependencies(Vec<(String, Vec<String>)>);
 
@@ -293,11 +317,7 @@ impl Dependencies {
 
     /// Returns the files to load for a module, in order.
     fn with_needs(&self, module: &str) -> Option<Vec<String>> {
-        let is_it = |file: &str| {
-            let stem = file.rsplit('/').next().unwrap_or_default().split('.').next().unwrap_or_default();
-            stem.replace('-', "_") == module.replace('-', "_")
-        };
-        let (file, needs) = self.0.iter().find(|(file, _)| is_it(file))?;
+        let (file, needs) = self.0.iter().find(|(file, _)| is_of_module(file, module))?;
         // `modules.dep` lists the direct dependencies first.
         Some(needs.iter().rev().chain([file]).cloned().collect())
     }

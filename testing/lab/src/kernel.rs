@@ -1,6 +1,9 @@
 //! The kernels that VMs boot: Debian's, and a debug kernel that finds faults.
 //!
-//! Debian has no such kernel. So it is built, once, from Debian's sources with KASAN, lockdep,
+//! The usual one is of Debian 13. The oldest and the newest one that the guest's driver supports
+//! are those of Debian 12, and of the backports to Debian 13.
+//!
+//! Debian has no debug kernel. So it is built, once, from Debian's sources with KASAN, lockdep,
 //! kmemleak and similar options. It is small, and everything that the VMs need is built in.
 
 use std::fs;
@@ -29,9 +32,13 @@ const SPACE: u64 = 4 * 1024;
 /// A kernel of VMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kernel {
-    /// Debian's.
+    /// Debian 13's.
     #[default]
     Usual,
+    /// The oldest one that the guest's driver supports: Debian 12's.
+    Oldest,
+    /// The newest one that Debian has for a stable release: that of the backports to Debian 13.
+    Newest,
     /// With KASAN, lockdep, kmemleak and more. It is built on first use, which takes an hour.
     Debug,
 }
@@ -40,7 +47,7 @@ impl Kernel {
     /// How many times longer things may take than with Debian's kernel.
     pub fn slowness(self) -> u32 {
         match self {
-            Self::Usual => 1,
+            Self::Usual | Self::Oldest | Self::Newest => 1,
             Self::Debug => 5,
         }
     }
@@ -50,7 +57,7 @@ impl Kernel {
     /// KASAN takes an eighth of all memory, and keeps freed memory for a while.
     pub fn least_memory(self) -> u32 {
         match self {
-            Self::Usual => 0,
+            Self::Usual | Self::Oldest | Self::Newest => 0,
             Self::Debug => 2048,
         }
     }
@@ -58,7 +65,7 @@ impl Kernel {
     /// Returns additional words for the kernel's command line.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Usual => "",
+            Self::Usual | Self::Oldest | Self::Newest => "",
             // Otherwise KASAN would report only the first fault.
             Self::Debug => "kasan_multi_shot",
         }
@@ -68,6 +75,12 @@ impl Kernel {
     pub fn image(self, usual: Image) -> Result<Image> {
         match self {
             Self::Usual => Ok(usual),
+            Self::Oldest | Self::Newest => {
+                let _lock = image::lock()?;
+                self.ensure_root()?;
+                let name = if self == Self::Oldest { "image-oldest" } else { "image-newest" };
+                image::ensure_other_kernel(name, self.root())
+            }
             Self::Debug => debug(usual),
         }
     }
@@ -77,7 +90,7 @@ impl Kernel {
     /// Its `lib/modules/VERSION` lists what is built in.
     pub fn modprobe(self) -> Option<PathBuf> {
         match self {
-            Self::Usual => None,
+            Self::Usual | Self::Oldest | Self::Newest => None,
             Self::Debug => Some(directory().join("modules")),
         }
     }
@@ -85,24 +98,63 @@ impl Kernel {
     /// Returns where the kernel's modules are built: a root, and the kernel's build directory in
     /// it.
     pub fn headers(self) -> Result<(PathBuf, String)> {
-        Ok(match self {
-            Self::Usual => (paths::guest_root(), format!("/lib/modules/{}/build", roots::kernel_version()?)),
-            Self::Debug => (paths::kernel_root(), "/usr/src/linux".to_owned()),
-        })
+        self.ensure_root()?;
+        let root = self.root();
+        let directory = match self {
+            Self::Debug => "/usr/src/linux".to_owned(),
+            _ => format!("/lib/modules/{}/build", roots::kernel_version_in(&root)?),
+        };
+        Ok((root, directory))
+    }
+
+    /// Returns the root that the kernel comes from, or is built in.
+    fn root(self) -> PathBuf {
+        match self {
+            Self::Usual => paths::guest_root(),
+            Self::Oldest => paths::other_kernel_root("oldest"),
+            Self::Newest => paths::other_kernel_root("newest"),
+            Self::Debug => paths::kernel_root(),
+        }
+    }
+
+    /// Makes sure that the root of one of Debian's other kernels exists.
+    ///
+    /// The usual root and the debug kernel's are made with their images.
+    fn ensure_root(self) -> Result<()> {
+        match self {
+            Self::Oldest => roots::other_kernel("oldest", &["bookworm"]),
+            Self::Newest => roots::other_kernel("newest", &["trixie", "trixie-backports"]),
+            Self::Usual | Self::Debug => Ok(()),
+        }
+    }
+
+    /// Returns the kernel's version, e.g. `6.1.0-50-amd64`, if it is one of Debian's.
+    pub fn version(self) -> Result<String> {
+        self.ensure_root()?;
+        roots::kernel_version_in(&self.root())
     }
 
     /// Returns a text that changes if the kernel's modules have to be rebuilt.
     pub fn identity(self) -> Result<String> {
         match self {
-            Self::Usual => roots::kernel_version(),
+            Self::Usual | Self::Oldest | Self::Newest => self.version(),
             Self::Debug => paths::read(&roots::with_ending(&directory(), ".stamp")),
         }
+    }
+
+    /// Whether the kernel module of the tests (`vrdma_test_ulp`) is built for this kernel.
+    ///
+    /// It is written for one version of Linux, and shows how users in the kernel use the device.
+    pub fn runs_test_module(self) -> bool {
+        matches!(self, Self::Usual | Self::Debug)
     }
 
     /// Returns the file name of a module for this kernel.
     pub fn module_file(self, name: &str) -> String {
         match self {
             Self::Usual => format!("{name}.ko"),
+            Self::Oldest => format!("{name}-oldest.ko"),
+            Self::Newest => format!("{name}-newest.ko"),
             Self::Debug => format!("{name}-debug.ko"),
         }
     }

@@ -30,6 +30,21 @@ pub fn module() -> Result<PathBuf> {
     artefacts::kernel_module("the older kernel module", "vrdma", "vrdma-older", &sources, &[], Kernel::Usual)
 }
 
+/// Builds the older provider in its own workspace, against the rdma-core of the guest root.
+pub fn provider() -> Result<PathBuf> {
+    let sources = sources()?;
+    let log = paths::log("build-older-provider")?;
+    let target = artefacts::out("older-target")?.join("provider");
+    ui::unless_quick("building the older provider", Some(&log), || {
+        let mut command = cargo();
+        command.args(["build", "--release", "--locked", "--manifest-path"]);
+        command.arg(sources.join("guest-driver/provider/Cargo.toml")).arg("--target-dir").arg(&target);
+        command.env("VRDMA_GUEST_ROOT", paths::guest_root());
+        proc::run_logged("the older provider's build", command, &log, LONG)
+    })?;
+    Ok(target.join("release/libvrdma.so"))
+}
+
 /// Builds the older daemon in its own workspace.
 pub fn backend() -> Result<PathBuf> {
     let sources = sources()?;

@@ -44,6 +44,11 @@ pub fn kernel_root() -> PathBuf {
     vm().join("kernel-root")
 }
 
+/// Returns the root of one of Debian's other kernels: its modules and its headers.
+pub fn other_kernel_root(name: &str) -> PathBuf {
+    vm().join(format!("kernel-root-{name}"))
+}
+
 /// Returns cargo's target directory of this run.
 pub fn cargo_target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)

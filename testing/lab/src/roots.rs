@@ -22,23 +22,27 @@ const BACKPORTS: &str = "trixie-backports";
 const GUEST_PACKAGES: &str = include_str!("../image/guest.packages");
 const KERNEL_PACKAGES: &str = include_str!("../image/kernel.packages");
 const HOST_PACKAGES: &str = include_str!("../image/host.packages");
+const OTHER_KERNEL_PACKAGES: &str = include_str!("../image/other-kernel.packages");
+const BUILD_PACKAGES: &str = include_str!("../image/build.packages");
+const CHECKPATCH: &str = include_str!("../image/checkpatch.sh");
 const QEMU_PACKAGE: &str = "qemu-system-x86";
 
-/// Finishes the guest root: keeps only the needed files of some packages and sources.
+/// Finishes the guest root: takes the headers of the MPI packages, and no more of them.
 ///
-/// It configures rdma-core's source as far as its private headers need it, and collects them in one
-/// directory. The source archives are unpacked by hand, because not every mirror has the `.dsc`.
-/// apt has checked the archives' hashes.
-///
-/// Of the MPI packages only the headers are taken: the packages depend on Fortran compilers.
-const FINISH: &str = r#"
+/// The packages depend on Fortran compilers. [`RDMA_CORE_HEADERS`] follows.
+const MPI_HEADERS: &str = r#"
     mkdir -p /usr/src/dl /usr/src/rdma-core /usr/src/mpi
     cd /usr/src/dl
     apt-get download libopenmpi-dev libmpich-dev
     for package in *.deb; do
         dpkg-deb --fsys-tarfile $package | tar x -C /usr/src/mpi --wildcards '*/include/*'
     done
-    apt-get source --download-only rdma-core || ls rdma-core_*.orig.tar.*
+"#;
+/// Collects rdma-core's private headers in one directory of a root.
+///
+/// It configures the source as far as the headers need it. The source archives are unpacked by
+/// hand, because not every mirror has the `.dsc`. apt has checked the archives' hashes.
+const RDMA_CORE_HEADERS: &str = r#"apt-get source --download-only rdma-core || ls rdma-core_*.orig.tar.*
     tar xf rdma-core_*.orig.tar.* --strip-components=1 -C ../rdma-core
     tar xf rdma-core_*.debian.tar.* -C ../rdma-core
     cd ../rdma-core
@@ -57,13 +61,43 @@ pub fn qemu() -> Result<()> {
 /// Makes sure that the guest and toolchain root exists.
 pub fn guest() -> Result<()> {
     let packages: Vec<&str> = lines(GUEST_PACKAGES).collect();
-    build(&paths::guest_root(), "the guest root", &packages, &[SUITE], FINISH)
+    let finish = format!("{MPI_HEADERS}    {RDMA_CORE_HEADERS}");
+    build(&paths::guest_root(), "the guest root", &packages, &[SUITE], &finish)
 }
 
 /// Makes sure that the root for building the debug kernel exists.
 pub fn kernel() -> Result<()> {
     let packages: Vec<&str> = lines(KERNEL_PACKAGES).collect();
     build(&paths::kernel_root(), "the kernel's root", &packages, &[SUITE], "rm -rf /var/lib/apt/lists")
+}
+
+/// Makes sure that the root of one of Debian's other kernels exists.
+///
+/// `suites` are the kernel's release and, if the kernel is from there, its backports.
+pub fn other_kernel(name: &str, suites: &[&str]) -> Result<()> {
+    let packages: Vec<&str> = lines(OTHER_KERNEL_PACKAGES).collect();
+    let from = suites.last().context("a kernel is of a release")?;
+    let finish = format!(
+        "apt-get -y install -t {from} linux-image-amd64 linux-headers-amd64
+        {CHECKPATCH}
+        rm -rf /var/lib/apt/lists"
+    );
+    build(
+        &paths::other_kernel_root(name),
+        &format!("the root of the {name} kernel"),
+        &packages,
+        suites,
+        &finish,
+    )
+}
+
+/// Makes sure that the root exists in which packages for a release are built. Returns its path.
+pub fn packaging(suite: &str) -> Result<PathBuf> {
+    let root = paths::vm().join(format!("package-root-{suite}"));
+    let packages: Vec<&str> = lines(BUILD_PACKAGES).collect();
+    let finish = format!("mkdir -p /usr/src/dl /usr/src/rdma-core\ncd /usr/src/dl\n{RDMA_CORE_HEADERS}");
+    build(&root, &format!("the root for packages of {suite}"), &packages, &[suite], &finish)?;
+    Ok(root)
 }
 
 /// Makes sure that the root of a VM that acts as a host exists.
@@ -127,7 +161,22 @@ pub fn kernel_version_in(root: &Path) -> Result<String> {
 
 /// Returns the number in the names of the root's rdma-core providers: 34 for `librxe-rdmav34.so`.
 pub fn provider_abi() -> Result<u32> {
-    let directory = paths::guest_root().join("usr/lib/x86_64-linux-gnu/libibverbs");
+    provider_abi_in(&paths::guest_root())
+}
+
+/// Returns [`provider_abi`] of another root.
+///
+/// If no provider is installed there, the private headers tell it.
+pub fn provider_abi_in(root: &Path) -> Result<u32> {
+    let config = root.join("usr/src/rdma-core/include/config.h");
+    if let Ok(text) = fs::read_to_string(config)
+        && let Some(number) = text
+            .lines()
+            .find_map(|line| line.strip_prefix("#define IBVERBS_PABI_VERSION ")?.trim().parse().ok())
+    {
+        return Ok(number);
+    }
+    let directory = root.join("usr/lib/x86_64-linux-gnu/libibverbs");
     let names = fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
     names
         .flatten()
@@ -135,7 +184,7 @@ pub fn provider_abi() -> Result<u32> {
             let name = entry.file_name().to_string_lossy().into_owned();
             name.split_once("-rdmav")?.1.strip_suffix(".so")?.parse().ok()
         })
-        .context("the guest root has no rdma-core provider to learn the ABI's number from")
+        .context("the root has no rdma-core provider to learn the ABI's number from")
 }
 
 /// Returns a list's lines without comments and empty lines.

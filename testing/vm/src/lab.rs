@@ -3,6 +3,7 @@
 use vrdma_conformance::kernel_faults;
 use vrdma_lab::artefacts::Part;
 use vrdma_lab::device::Device;
+use vrdma_lab::kernel::Kernel;
 use vrdma_lab::vm::{PairConfig, Tcp, Topology, Uplink};
 
 /// A kind of pair of VMs. The variants are in the order in which their tests are listed.
@@ -30,6 +31,10 @@ pub enum Lab {
     Vlans,
     /// The VMs run a debug kernel, which detects faults.
     KernelFaults,
+    /// The VMs run the oldest kernel that the driver supports.
+    OldestKernel,
+    /// The VMs run the newest kernel that the driver supports.
+    NewestKernel,
     /// Two hosts, each with a backend, joined by a wire.
     TwoHosts,
     /// Two hosts, each with a backend, and a router between them.
@@ -110,6 +115,8 @@ impl Lab {
                 config.third = true;
             }
             Self::KernelFaults => config = kernel_faults::config(config),
+            Self::OldestKernel => config.kernel = Kernel::Oldest,
+            Self::NewestKernel => config.kernel = Kernel::Newest,
             Self::Interop => config.topology = Topology::Wire([Device::Vrdma, Device::Rxe]),
             Self::Rxe => {
                 config.topology = Topology::Wire([Device::Rxe, Device::Rxe]);

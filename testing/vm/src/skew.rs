@@ -5,7 +5,7 @@ use vrdma_conformance::demo::{self, DemoRound};
 use vrdma_conformance::lineup::{IpFamily, PathMtu, Sizes};
 use vrdma_lab::driver::{begin_driver_of, wait_for_device_of};
 use vrdma_lab::vm::{Pair, Vm};
-use vrdma_lab::{older, paths};
+use vrdma_lab::{older, paths, roots};
 use vrdma_vm_macros::vm_test;
 
 /// Stock programs, rdma_cm, and each service. VM a is the server.
@@ -26,6 +26,26 @@ fn older_driver(pair: &mut Pair) -> Result<()> {
     for vm in [&pair.a, &pair.b] {
         begin_driver_of(pair, vm)?;
     }
+    paths::remove(&file)
+}
+
+/// Runs the programs with the older provider in VM b. Driver and daemon are the current ones.
+///
+/// The older provider knows the device by the name that the driver gives it, and not by its parent.
+/// So it does not find a device that was renamed (docs/sysfs.md).
+#[vm_test("vm-older-provider", lab = Usual, needs = Older, long)]
+fn older_provider(pair: &mut Pair) -> Result<()> {
+    let file = pair.share().join("libvrdma-older.so");
+    std::fs::copy(older::provider()?, &file).context("the older provider")?;
+    let patience = pair.patience(5);
+    let place = format!("/usr/lib/x86_64-linux-gnu/libibverbs/libvrdma-rdmav{}.so", roots::provider_abi()?);
+    pair.b.check(&format!("cp {place} /tmp/current.so && cp /share/libvrdma-older.so {place}"), patience)?;
+    demo::go_through(pair, ROUNDS, &mut |_| {}).context("with the older provider")?;
+    let found = |name: &str| format!("ibv_devinfo -d {name} | grep -q PORT_ACTIVE");
+    pair.b.check("rdma dev set vrdma0 name rocep0s4", patience)?;
+    pair.b.check(&format!("! {}", found("rocep0s4")), patience).context("the older provider finds it")?;
+    pair.b.check(&format!("cp /tmp/current.so {place} && {}", found("rocep0s4")), patience)?;
+    pair.b.check(&format!("rdma dev set rocep0s4 name vrdma0 && {}", found("vrdma0")), patience)?;
     paths::remove(&file)
 }
 

@@ -1,8 +1,10 @@
 //! The command line.
 
+use super::access::User;
 use super::tcp::Tcp;
 use super::words::{Word, from_keys};
 use super::{Descriptor, GuestConfig};
+use crate::jail::{Sandbox, Seccomp};
 use crate::logger::LogLevel;
 use crate::port::{FaultsConfig, UplinkDevice};
 use clap::Parser;
@@ -44,6 +46,10 @@ pub struct Args {
     /// Check the configuration, print it as a configuration file, and exit
     #[arg(long)]
     pub check: bool,
+    /// Enter the jail, try something that it forbids, and print what happened
+    #[cfg(debug_assertions)]
+    #[arg(long, value_name = "THREAD:WHAT", hide = true)]
+    pub jail_probe: Option<String>,
 }
 
 impl Args {
@@ -68,6 +74,18 @@ pub struct Keys {
     /// info]
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<LogLevel>,
+    /// User that the daemon becomes after the start [default: vrdma, if there is such a user and
+    /// root starts it]
+    #[arg(long, value_name = "USER", value_parser = user)]
+    pub user: Option<User>,
+    /// How the daemon is separated from the host after the start [default: namespace, as far as it
+    /// can be had]
+    #[arg(long, value_name = "namespace|none", hide_possible_values = true)]
+    pub sandbox: Option<Sandbox>,
+    /// What happens to a thread that makes a system call outside its list [default: kill, if it can
+    /// be had]
+    #[arg(long, value_name = "kill|log|none", hide_possible_values = true)]
+    pub seccomp: Option<Seccomp>,
     /// Socket that answers `stats` with counters in JSON
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
@@ -149,6 +167,10 @@ fn cpus(text: &str) -> Result<Cpus, String> {
     let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
     let ranges = ranges.ok_or("give numbers of processors, like 2,3 or 2-5")?;
     Ok(Cpus(ranges.into_iter().flatten().collect()))
+}
+
+fn user(text: &str) -> Result<User, String> {
+    User::read(text).ok_or_else(|| format!("give {}", User::KIND))
 }
 
 fn descriptor(text: &str) -> Result<Descriptor, String> {

@@ -13,6 +13,7 @@ mod args;
 mod check;
 mod file;
 mod guest;
+mod jail;
 mod limits;
 mod own_limits;
 mod place;
@@ -33,6 +34,7 @@ pub use words::HostAddress;
 #[cfg(test)]
 pub(crate) use words::Word;
 
+use crate::jail::{Sandbox, Seccomp};
 use crate::logger::LogLevel;
 use crate::port::{FaultsConfig, UplinkDevice};
 use anyhow::Result;
@@ -49,6 +51,12 @@ use words::numbers;
 pub struct Config {
     /// The log level. Without it `RUST_LOG` decides. Without both it is info.
     pub log: Option<LogLevel>,
+    /// User that the daemon becomes. Without it `vrdma`, if there is such a user.
+    pub user: Option<User>,
+    /// How the daemon is separated from the host. Without it, as far as possible.
+    pub sandbox: Option<Sandbox>,
+    /// What happens to a thread that makes a forbidden system call. Without it, the process ends.
+    pub seccomp: Option<Seccomp>,
     /// Socket that answers `stats`.
     pub admin: Option<PathBuf>,
     /// Instead of `admin`: a descriptor that the daemon inherits.
@@ -114,6 +122,9 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             log: None,
+            user: None,
+            sandbox: None,
+            seccomp: None,
             admin: None,
             admin_fd: None,
             socket_mode: None,

@@ -28,7 +28,7 @@ pub use ledger::{Ledger, TooMany};
 pub use pinned_region::Pinned;
 #[cfg(test)]
 pub(crate) use reaper::tests::Busy;
-pub use reaper::{Backlog, Entry, reap};
+pub use reaper::{Backlog, Entry, prepare as prepare_reaper, reap};
 pub use region::{Extents, MrMemory, Pins, Translation};
 pub use shared::{Shared, SharedLine, fetch_ahead};
 

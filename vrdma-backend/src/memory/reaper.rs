@@ -4,6 +4,7 @@
 //! Otherwise the last holder of a guest's memory would unmap it. That is mostly the worker, for
 //! which all guests wait.
 
+use crate::jail;
 use crossbeam_channel::Sender;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
@@ -69,7 +70,10 @@ fn outbox() -> Option<&'static Sender<Load>> {
     let start = || {
         let (outbox, inbox) = crossbeam_channel::unbounded::<Load>();
         let thread = std::thread::Builder::new().name("reaper".into());
-        let started = thread.spawn(move || inbox.iter().for_each(drop));
+        let started = thread.spawn(move || {
+            jail::confine(jail::Kind::Helper);
+            inbox.iter().for_each(drop);
+        });
         started
             .inspect_err(|error| log::warn!("no thread to unmap guests' memory: {error}"))
             .ok()

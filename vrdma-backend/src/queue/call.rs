@@ -10,6 +10,7 @@
 //! while ([`Record`]). Other threads then only set a flag.
 
 use super::eventfd::Eventfd;
+use crate::jail;
 use crate::memory::Backlog;
 use crossbeam_channel::{Receiver, Sender};
 use rustix::time::{ClockId, clock_gettime};
@@ -88,7 +89,10 @@ impl Ringer {
             .ok();
         let means = Arc::new(Means { bell, started: Instant::now(), record: Record::default() });
         let theirs = means.clone();
-        std::thread::Builder::new().name(name.into()).spawn(move || run(&inbox, theirs.bell.as_ref()))?;
+        std::thread::Builder::new().name(name.into()).spawn(move || {
+            jail::confine(jail::Kind::Helper);
+            run(&inbox, theirs.bell.as_ref());
+        })?;
         Ok(Ringer { outbox, means })
     }
 }

@@ -209,9 +209,9 @@ fn an_inherited_socket_has_no_file_to_look_at_and_the_admin_socket_is_private() 
     let dir = Dir::new();
     let socket = UnixListener::bind(dir.path()).unwrap();
     socket.set_nonblocking(true).unwrap();
-    let own = SocketAccess::private_inherited();
+    let own = SocketAccess::private_inherited(Some(&User::numbered(7)));
     let users: Vec<u32> = own.users.iter().map(|user| user.id).collect();
-    assert_eq!(users, [rustix::process::geteuid().as_raw(), 0]);
+    assert_eq!(users, [rustix::process::geteuid().as_raw(), 0, 7]);
     let listener = Listener::inherit("descriptor 3", socket.try_clone().unwrap(), &own).unwrap();
     assert!(listener.mend());
     assert_eq!(listener.is_reachable(), None);

@@ -1,6 +1,7 @@
 //! Binds sockets again after their files were deleted.
 
 use super::Listener;
+use crate::jail;
 use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
@@ -38,7 +39,10 @@ impl SocketWatch {
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).context("inotify")?;
         let stopped = stop.clone();
         let thread = std::thread::Builder::new().name("sockets".into());
-        let thread = thread.spawn(move || run(&events, &stopped, &listeners))?;
+        let thread = thread.spawn(move || {
+            jail::confine(jail::Kind::Sockets);
+            run(&events, &stopped, &listeners);
+        })?;
         Ok(SocketWatch { stop, thread: Some(thread) })
     }
 }

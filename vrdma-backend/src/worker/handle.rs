@@ -14,6 +14,7 @@ use super::{CommandError, Job, Message, Stopped, Worker};
 use crate::config::Poll;
 use crate::device::broken::step;
 use crate::device::outputs::Outputs;
+use crate::jail;
 use crate::memory::Pins;
 use crate::net::Net;
 use crate::processors::pin;
@@ -191,6 +192,7 @@ impl Worker {
         let (worker, handle) = Worker::new(poll, mtu)?;
         let (pinned, is_pinned) = crossbeam_channel::bounded(1);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            jail::confine(jail::Kind::Worker);
             let result = cpu.map_or(Ok(()), pin);
             let goes_on = result.is_ok();
             // The caller of `spawn` waits for this.

@@ -4,6 +4,7 @@
 //! has a bug. Guests of other workers do not wait.
 
 use super::WorkerHandle;
+use crate::jail;
 use crate::service;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use std::sync::Arc;
@@ -73,6 +74,7 @@ impl WorkerWatch {
         // A quarter, so that a turn that comes a little late is still the third one in time.
         let period = watchdog.map_or(PERIOD, |watchdog| PERIOD.min(watchdog / 4));
         let run = move || {
+            jail::confine(jail::Kind::Helper);
             let mut watched: Vec<_> = workers
                 .into_iter()
                 .map(|(handle, guests)| (handle, guests, Pulse::default(), Arc::new(AtomicBool::new(true))))

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every check of the project, one after the other, with counts at the end.
 
+mod checkpatch;
 mod comments;
 mod counts;
 mod cycles;

@@ -41,12 +41,13 @@ pub(super) fn module(kernel: Kernel) -> Result<Option<PathBuf>> {
     kernel_module("the kernel module", "vrdma", "vrdma", &sources, &CHECKS, kernel).map(Some)
 }
 
-/// Returns the log of the kernel module's build: the output of make, compiler and sparse.
+/// Returns the log of the kernel module's build for a kernel: the output of make, compiler and
+/// sparse.
 ///
 /// Builds the module unless it is up to date.
-pub fn said_of_module() -> Result<String> {
+pub fn said_of_module(kernel: Kernel) -> Result<String> {
     let _lock = image::lock()?;
-    let module = module(Kernel::Usual)?.context("there are no sources of the kernel module")?;
+    let module = module(kernel)?.context("there are no sources of the kernel module")?;
     paths::read(&log_of(&module))
 }
 

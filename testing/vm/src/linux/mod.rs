@@ -2,12 +2,14 @@
 //! verbs in the kernel.
 //!
 //! Each test stands for a public bug report about another RDMA device. Besides its own question,
-//! each test checks what [`case::case`] checks.
+//! each test checks what [`case::case`] checks. Tests of other kernels and of udev's rules are here
+//! too.
 
 mod addresses;
 mod case;
 mod classes;
 mod iommu;
+mod kernels;
 mod many;
 mod memory;
 mod migration;

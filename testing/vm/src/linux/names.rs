@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use vrdma_lab::driver::wait_for_device;
 use vrdma_lab::paths;
-use vrdma_lab::vm::Pair;
+use vrdma_lab::vm::{Pair, Vm};
 use vrdma_vm_macros::vm_test;
 
 use super::case::case;
@@ -13,7 +13,7 @@ use crate::port;
 ///
 /// rdma-dev(8); udev renames devices as Debian 13 does by default (opa-psm2#43, rdma-core#530).
 #[vm_test("vm-linux-renamed", lab = Usual)]
-fn renamed(pair: &mut Pair) -> Result<()> {
+pub fn renamed(pair: &mut Pair) -> Result<()> {
     case(pair, |pair| {
         let patience = pair.patience(6);
         let (server, client) = port::rping(pair, "-C 100000")?;
@@ -54,7 +54,12 @@ fn renamed(pair: &mut Pair) -> Result<()> {
 /// Checks what docs/sysfs.md promises about sysfs (nccl#573, ucx#3463).
 #[vm_test("vm-linux-sysfs", lab = Usual)]
 fn in_sysfs(pair: &mut Pair) -> Result<()> {
+    expect_place_in_sysfs(pair, &pair.b)
+}
+
+/// Checks in a VM what docs/sysfs.md promises.
+pub fn expect_place_in_sysfs(pair: &Pair, vm: &Vm) -> Result<()> {
     let script = paths::workspace().join("testing/vm/checks/sysfs.sh");
     paths::write(&pair.share().join("sysfs.sh"), paths::read(&script)?)?;
-    pair.b.check("sh /share/sysfs.sh", pair.patience(6)).map(|_| ())
+    vm.check("sh /share/sysfs.sh", pair.patience(6)).map(|_| ())
 }
