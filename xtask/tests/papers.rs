@@ -86,6 +86,7 @@ fn papers() -> Vec<(String, String)> {
         "iwarp",
         "libvirt",
         "monitoring",
+        "qos",
         "security",
         "troubleshooting",
         "uplink",
