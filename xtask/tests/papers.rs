@@ -82,6 +82,7 @@ fn papers() -> Vec<(String, String)> {
         "docs/testing.md",
     ];
     let manual = [
+        "admin",
         "ethernet",
         "iwarp",
         "libvirt",
@@ -91,6 +92,7 @@ fn papers() -> Vec<(String, String)> {
         "troubleshooting",
         "uplink",
         "vrdma-backend",
+        "vrdma-ctl",
         "workers",
     ];
     let manual = manual.map(|page| format!("docs/{page}.md"));
