@@ -28,9 +28,14 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Makes a full bucket.
-    fn new(rate: NonZeroU64, burst: Duration) -> Bucket {
-        Bucket { rate, burst, full_at: Instant(0), rest: 0 }
+    /// Makes a full bucket, for pieces of this many units.
+    ///
+    /// It holds two of them at least. In a smaller one, what comes in while nobody looks would be
+    /// lost, and the rate would not be reached.
+    fn new(rate: NonZeroU64, burst: Duration, piece: u64) -> Bucket {
+        let mut bucket = Bucket { rate, burst, full_at: Instant(0), rest: 0 };
+        bucket.burst = burst.max(bucket.time_of(2 * piece));
+        bucket
     }
 
     /// Returns when something may move, which is `None` if it may now.
@@ -67,9 +72,14 @@ impl Bucket {
         self.full_at = self.full_at + Duration::from_nanos(u64::try_from(time / rate).unwrap_or(u64::MAX));
     }
 
-    /// Whether the time until the debt is paid is longer than this.
-    fn owes(&self, now: Instant, time: Duration) -> bool {
-        self.full_at > now + self.burst + time
+    /// Takes units, as long as the debt is paid within this time. It does not grow beyond that.
+    fn take_up_to(&mut self, now: Instant, units: u64, most: Duration) {
+        let before = self.full_at;
+        self.take(now, units);
+        let latest = before.max(now + self.burst + most);
+        if self.full_at > latest {
+            (self.full_at, self.rest) = (latest, 0);
+        }
     }
 
     /// Takes over what another bucket lacks: the debt in units, and what it lacks of a burst as
@@ -91,7 +101,8 @@ pub struct RateLimit {
     pub bytes: Option<NonZeroU64>,
     /// Messages in a second. `None`: any number.
     pub messages: Option<NonZeroU64>,
-    /// How long as much as the rates allow may be saved up, to be moved at once.
+    /// How long as much as the rates allow may be saved up, to be moved at once. Two pieces of what
+    /// moves at once may always be.
     pub burst: Duration,
 }
 
@@ -103,22 +114,33 @@ impl RateLimit {
 }
 
 /// What may move in one direction: bytes and messages.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Meter {
     bytes: Option<Bucket>,
     messages: Option<Bucket>,
+    /// Bytes that usually move at once.
+    piece: u64,
+}
+
+impl Default for Meter {
+    /// Makes a meter of what RDMA functions move, without limits.
+    fn default() -> Meter {
+        Meter::of_pieces(4096)
+    }
 }
 
 impl Meter {
-    /// Makes a meter of full buckets.
-    pub fn new(limit: &RateLimit) -> Meter {
-        let bucket = |rate: Option<NonZeroU64>| rate.map(|rate| Bucket::new(rate, limit.burst));
-        Meter { bytes: bucket(limit.bytes), messages: bucket(limit.messages) }
+    /// Makes a meter without limits, of what moves in pieces of this many bytes.
+    pub fn of_pieces(piece: u64) -> Meter {
+        Meter { bytes: None, messages: None, piece }
     }
 
-    /// Changes the limits. A debt stays, as a number of bytes and of messages.
+    /// Changes the limits. A debt stays, as a number of bytes and of messages. Buckets that are new
+    /// are full.
     pub fn set(&mut self, now: Instant, limit: &RateLimit) {
-        let before = core::mem::replace(self, Meter::new(limit));
+        let bucket = |rate: Option<NonZeroU64>, piece| rate.map(|rate| Bucket::new(rate, limit.burst, piece));
+        let (bytes, messages) = (bucket(limit.bytes, self.piece), bucket(limit.messages, 1));
+        let before = core::mem::replace(self, Meter { bytes, messages, piece: self.piece });
         let keep = |bucket: &mut Option<Bucket>, before: Option<Bucket>| {
             if let (Some(bucket), Some(before)) = (bucket, before) {
                 bucket.follow(now, &before);
@@ -159,14 +181,14 @@ impl Meter {
 
     /// Counts what has moved and could not be stopped.
     ///
-    /// A debt that takes longer than `most` does not grow. So whatever comes, the time until
+    /// A debt does not grow beyond what takes `most` to pay. So whatever comes, the time until
     /// something may move again has an end.
     pub fn charge_up_to(&mut self, now: Instant, bytes: u64, messages: u64, most: Duration) {
-        if let Some(bucket) = self.bytes.as_mut().filter(|bucket| !bucket.owes(now, most)) {
-            bucket.take(now, bytes);
+        if let Some(bucket) = &mut self.bytes {
+            bucket.take_up_to(now, bytes, most);
         }
-        if let Some(bucket) = self.messages.as_mut().filter(|bucket| !bucket.owes(now, most)) {
-            bucket.take(now, messages);
+        if let Some(bucket) = &mut self.messages {
+            bucket.take_up_to(now, messages, most);
         }
     }
 
@@ -207,6 +229,12 @@ mod tests {
         }
     }
 
+    fn metered(piece: u64, limit: &RateLimit) -> Meter {
+        let mut meter = Meter::of_pieces(piece);
+        meter.set(Instant(0), limit);
+        meter
+    }
+
     fn rate(rate: u64) -> NonZeroU64 {
         NonZeroU64::new(rate).unwrap()
     }
@@ -217,7 +245,7 @@ mod tests {
             let mut rng = Rng::new(seed);
             let speed = 1 + rng.next() % [1_000, 1_000_000, 100_000_000_000][seed as usize % 3];
             let burst = Duration::from_nanos(1 + rng.next() % 100_000_000);
-            let (mut bucket, mut model) = (Bucket::new(rate(speed), burst), Model::new(speed, burst));
+            let (mut bucket, mut model) = (Bucket::new(rate(speed), burst, 0), Model::new(speed, burst));
             let mut now = Instant(0);
             for step in 0..500 {
                 now = now + Duration::from_nanos(rng.next() % 10_000_000);
@@ -257,7 +285,7 @@ mod tests {
                 messages: (seed % 2 == 0).then(|| rate(1_000 + rng.next() % 100_000)),
                 burst: Duration::from_millis(1 + rng.next() % 20),
             };
-            let mut meter = Meter::new(&limit);
+            let mut meter = metered(1, &limit);
             let (mut now, mut bytes, mut messages) = (Instant(7), 0_u64, 0_u64);
             let end = now + Duration::from_secs(2);
             let begin = now;
@@ -290,7 +318,7 @@ mod tests {
     fn what_was_not_used_is_saved_up_to_a_burst() {
         let burst = Duration::from_millis(10);
         let limit = RateLimit { bytes: Some(rate(1_000_000)), messages: None, burst };
-        let mut meter = Meter::new(&limit);
+        let mut meter = metered(1, &limit);
         assert_eq!(meter.bytes_left(Instant(5_000_000_000)), Some(10_000));
         meter.charge(Instant(5_000_000_000), 10_000, 1);
         assert_eq!(meter.bytes_left(Instant(5_000_000_000)), Some(0));
@@ -305,7 +333,7 @@ mod tests {
     #[test]
     fn new_limits_keep_a_debt_and_no_limit_has_none() {
         let limit = |bytes| RateLimit { bytes, messages: None, burst: Duration::from_millis(1) };
-        let mut meter = Meter::new(&limit(Some(rate(1_000_000))));
+        let mut meter = metered(1, &limit(Some(rate(1_000_000))));
         meter.charge(Instant(0), 1_000_000, 1);
         // It owes 999,000 bytes.
         meter.set(Instant(0), &limit(Some(rate(2_000_000))));
@@ -330,14 +358,41 @@ mod tests {
             messages: Some(rate(1_000)),
             burst: Duration::from_millis(1),
         };
-        let (mut meter, most) = (Meter::new(&limit), Duration::from_millis(20));
+        let (mut meter, most) = (metered(1, &limit), Duration::from_millis(20));
         for _ in 0..1_000_000 {
             meter.charge_up_to(Instant(0), 4096, 1, most);
         }
-        // One piece more than that.
-        let end = Instant(0) + most + Duration::from_micros(4096);
-        assert!(
-            meter.wait(Instant(0) + most).is_some() && meter.wait(end + Duration::from_micros(1)).is_none()
-        );
+        let end = Instant(0) + most + Duration::from_millis(1);
+        assert!(meter.wait(Instant(0) + most).is_some() && meter.wait(end).is_none());
+        // One long piece makes no longer one, and a debt that is longer already stays.
+        meter.charge_up_to(Instant(0), u64::MAX, u64::MAX, most);
+        assert!(meter.wait(end).is_none());
+        meter.charge(Instant(0), 1_000_000, 1);
+        meter.charge_up_to(Instant(0), 1_000_000, 1, most);
+        assert!(meter.wait(Instant(1_019_000_000)).is_some() && meter.wait(Instant(1_022_000_000)).is_none());
+    }
+
+    #[test]
+    fn rates_are_reached_however_short_the_burst_is_if_the_meter_is_looked_at_late() {
+        // Bytes and messages in a second, of pieces of 4096 bytes.
+        for (bytes, messages) in [(1_000_000, 0), (0, 100), (4_000_000, 100)] {
+            let limit = RateLimit {
+                bytes: NonZeroU64::new(bytes),
+                messages: NonZeroU64::new(messages),
+                burst: Duration::from_micros(1),
+            };
+            let (mut meter, mut now, mut moved) = (metered(4096, &limit), Instant(0), 0_u64);
+            while now < Instant(10_000_000_000) {
+                meter.charge(now, 4096, 1);
+                moved += 1;
+                if let Some(at) = meter.wait(now) {
+                    // A millisecond passes before somebody looks.
+                    now = at + Duration::from_millis(1);
+                }
+            }
+            let most = |rate: u64, piece| if rate == 0 { u64::MAX } else { 10 * rate / piece };
+            let expected = most(bytes, 4096).min(most(messages, 1));
+            assert!(moved.abs_diff(expected) < 5, "{moved}, {expected} expected");
+        }
     }
 }

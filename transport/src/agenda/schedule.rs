@@ -25,7 +25,8 @@ use crate::collections::flush::Flushes;
 use crate::collections::wakes::Wakes;
 use crate::objects::qp::Direction;
 use core::mem;
-use delays::{Delays, Hold};
+use delays::{Delays, Restraints};
+pub(crate) use holds::SentIn;
 use std::collections::{BTreeSet, VecDeque};
 use vrdma_wire::num::Qpn;
 
@@ -88,6 +89,11 @@ impl TurnQueue {
         self.rest.push_back(qpn);
     }
 
+    /// Puts an existing QP before all others.
+    fn push_front(&mut self, qpn: Qpn) {
+        self.checked.push_front(qpn);
+    }
+
     fn pop(&mut self) -> Option<Qpn> {
         let qpn = self.checked.pop_front().or_else(|| self.rest.pop_front());
         self.stale = self.stale.min(self.len());
@@ -121,10 +127,8 @@ impl TurnQueue {
 struct Share {
     answers: TurnQueue,
     requests: TurnQueue,
-    /// Until when QPs that owe an answer have no turn.
-    answers_held: Option<Hold>,
-    /// Until when QPs with requests have no turn.
-    requests_held: Option<Hold>,
+    /// What rates mean for its turns, since it first had to wait for one.
+    restraints: Option<Box<Restraints>>,
     /// Whether the device is in the round.
     listed: bool,
     /// Credit per round, as a multiple of [`QUANTUM`].
@@ -143,8 +147,7 @@ impl Default for Share {
         Share {
             answers: TurnQueue::default(),
             requests: TurnQueue::default(),
-            answers_held: None,
-            requests_held: None,
+            restraints: None,
             listed: false,
             weight: 1,
             credit: 0,
@@ -158,8 +161,8 @@ impl Default for Share {
 impl Share {
     /// Returns the direction whose turn is next, or `None` if no QP may have one.
     fn next(&self) -> Option<Direction> {
-        let answers = self.answers.is_empty() || self.answers_held.is_some();
-        let requests = self.requests.is_empty() || self.requests_held.is_some();
+        let answers = self.answers.is_empty() || self.is_held(Direction::Answers);
+        let requests = self.requests.is_empty() || self.is_held(Direction::Requests);
         match (answers, requests) {
             (true, true) => None,
             (true, false) => Some(Direction::Requests),
@@ -176,24 +179,17 @@ impl Share {
         }
     }
 
-    fn hold(&self, direction: Direction) -> Option<Hold> {
-        match direction {
-            Direction::Answers => self.answers_held,
-            Direction::Requests => self.requests_held,
-        }
-    }
-
-    fn hold_mut(&mut self, direction: Direction) -> &mut Option<Hold> {
-        match direction {
-            Direction::Answers => &mut self.answers_held,
-            Direction::Requests => &mut self.requests_held,
-        }
+    /// Whether a rate keeps its QPs from turns in a direction.
+    #[inline]
+    fn is_held(&self, direction: Direction) -> bool {
+        self.restraints.as_ref().is_some_and(|restraints| restraints.of(direction).hold.is_some())
     }
 
     /// Returns how many entries may have a turn.
     fn entries(&self) -> usize {
-        let count = |queue: &TurnQueue, hold: Option<Hold>| if hold.is_none() { queue.len() } else { 0 };
-        count(&self.answers, self.answers_held) + count(&self.requests, self.requests_held)
+        let answers = if self.is_held(Direction::Answers) { 0 } else { self.answers.len() };
+        let requests = if self.is_held(Direction::Requests) { 0 } else { self.requests.len() };
+        answers + requests
     }
 
     /// Returns the credit in each round.
@@ -257,7 +253,7 @@ impl Turns {
         }
         let share = &mut self.shares[index];
         share.queue(direction).push(place.qpn);
-        if share.hold(direction).is_some() {
+        if share.is_held(direction) {
             return;
         }
         self.entries += 1;
@@ -290,6 +286,10 @@ impl Turns {
                 continue;
             }
             let qpn = share.queue(direction).pop().expect("a direction is next because somebody waits in it");
+            if let Some(restraints) = &mut share.restraints {
+                let passes = &mut restraints.of_mut(direction).passes;
+                *passes = passes.saturating_sub(1);
+            }
             self.entries -= 1;
             return Some((QpRef { device, qpn }, direction));
         }
@@ -347,7 +347,7 @@ impl Turns {
     pub(crate) fn sweep(&mut self, device: u32, direction: Direction, is_there: impl Fn(Qpn) -> bool) {
         let share = &mut self.shares[device as usize];
         let forgotten = share.queue(direction).forget_some(is_there);
-        if share.hold(direction).is_none() {
+        if !share.is_held(direction) {
             self.entries -= forgotten;
         }
     }
@@ -355,10 +355,9 @@ impl Turns {
     /// Removes a device.
     pub(crate) fn forget(&mut self, device: u32) {
         let Some(share) = self.shares.get_mut(device as usize) else { return };
-        let Share { answers_held, requests_held, weight, .. } = *share;
-        let new = Share { answers_held, requests_held, weight, ..Share::default() };
-        let gone = mem::replace(share, new);
-        self.entries -= gone.entries();
+        self.entries -= share.entries();
+        let (restraints, weight) = (share.restraints.take(), share.weight);
+        *share = Share { restraints, weight, ..Share::default() };
         self.later.forget(device);
         if self.round.front() == Some(&device) {
             self.begun = false;

@@ -64,6 +64,8 @@ impl<R: Region> Engine<R> {
         self.core.devices.clear_gids(device);
         let remains = self.core.devices.get_mut(device.0).map(|known| known.clear(deadlines));
         self.forget_questions(device, SERVED);
+        // The rates of its QPs are gone.
+        self.follow_rates(device.0);
         remains
     }
 

@@ -45,10 +45,8 @@ impl<R: Region> Engine<R> {
             return;
         };
         device.counters.packets_in += 1;
-        if self.core.schedule.rates.any()
-            && !self.came_by_port(now, place, &packet.body, near.payload.len() as usize)
-        {
-            return;
+        if device.limited {
+            self.core.schedule.rates.see(now);
         }
         let data = (Some(near.part), near.payload);
         let Some(body) = roce::body_for(service, &packet.body) else {
@@ -56,7 +54,7 @@ impl<R: Region> Engine<R> {
                 (QpType::Uc, Body::Uc(_)) | (QpType::Ud | QpType::Gsi, Body::Ud { .. }) => {
                     self.arrive_unreliable(place, packet, near.payload, held > 0, sink)
                 }
-                _ => self.core.devices.known_device(index).counters.drop_service += 1,
+                _ => device.counters.drop_service += 1,
             };
         };
         if held > 0 {

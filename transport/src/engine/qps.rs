@@ -67,7 +67,8 @@ impl<R: Region> Engine<R> {
         self.give_windows_up(place);
         let init = self.core.devices.find_mut(device)?.remove_qp(qpn)?;
         let Schedule { local, wire, rates, .. } = &mut self.core.schedule;
-        if rates.any() {
+        let any_rate = rates.any();
+        if any_rate {
             rates.forget_qp(place);
         }
         let known = self.core.devices.find(device)?;
@@ -87,6 +88,9 @@ impl<R: Region> Engine<R> {
         }
         if turn_due {
             leave(wire, Direction::Requests, |qp| qp.turn_due);
+        }
+        if any_rate {
+            self.follow_rates(device.0);
         }
         Ok(init)
     }

@@ -1,8 +1,8 @@
 //! Rates of devices and of QPs.
 
 use crate::agenda::rate::RateLimit;
-use crate::agenda::rates::{Flow, RateCounters, RateLimits};
-use crate::agenda::schedule::{GRAIN, QP_TURN, Schedule};
+use crate::agenda::rates::{Flow, RateCounters, RateLimits, Rates};
+use crate::agenda::schedule::{GRAIN, QP_TURN, SentIn};
 use crate::base::error::Error;
 use crate::base::id::DeviceId;
 use crate::base::memory::Region;
@@ -11,6 +11,7 @@ use crate::base::time::Instant;
 use crate::base::transport_kind::TransportKind;
 use crate::engine::Engine;
 use crate::message::ctx::QpCtx;
+use crate::objects::qp::Direction;
 use crate::verbs::completion::NoSink;
 use crate::verbs::op::DataDirection;
 use crate::verbs::work::Work;
@@ -29,6 +30,7 @@ impl<R: Region> Engine<R> {
         self.core.schedule.rates.see(now);
         self.core.schedule.rates.set_device(device.0, limits);
         self.core.schedule.start_over(device.0);
+        self.follow_rates(device.0);
         Ok(())
     }
 
@@ -47,7 +49,15 @@ impl<R: Region> Engine<R> {
         let place = QpRef { device: device.0, qpn };
         self.core.schedule.rates.set_qp(place, limit);
         self.core.schedule.start_qp_over(place);
+        self.follow_rates(device.0);
         Ok(())
+    }
+
+    /// Notes whether a device has rates, whose rates or QPs have changed.
+    pub(super) fn follow_rates(&mut self, device: u32) {
+        if let Some(known) = self.core.devices.get_mut(device) {
+            known.limited = self.core.schedule.rates.concern(device);
+        }
     }
 
     /// Returns what was held back because of a device's rates.
@@ -55,13 +65,23 @@ impl<R: Region> Engine<R> {
         self.core.schedule.rates.counters(device.0)
     }
 
-    /// Whether a message between these QPs has to wait for its turn, because there may be a limit.
-    #[cold]
-    pub(super) fn may_be_limited(&mut self, now: Instant, place: QpRef, peer: QpRef) -> bool {
-        let rates = &mut self.core.schedule.rates;
-        rates.see(now);
-        let is_known = self.core.devices.get(peer.device).is_some();
-        !is_known || rates.is_limited(place) || rates.is_limited(peer)
+    /// Whether rates may concern a message of a QP whose peer may be on this host.
+    #[inline]
+    pub(super) fn may_be_limited(&self, place: QpRef, peer: QpRef) -> bool {
+        // What is not known of a peer is looked up in a turn.
+        self.core.schedule.rates.any()
+            && (self.core.is_limited(place.device)
+                || self.core.devices.get(peer.device).is_none_or(|peer| peer.limited))
+    }
+
+    /// Whether rates may concern what a QP does in its turn on this host.
+    #[inline]
+    pub(crate) fn is_limited_here(&self, place: QpRef) -> bool {
+        self.core.schedule.rates.any()
+            && self.core.devices.with_qp(place).is_some_and(|(device, qp)| {
+                let is_limited = |peer| self.core.is_limited(peer);
+                device.limited || self.core.devices.device_of_peer(qp).is_some_and(is_limited)
+            })
     }
 
     /// Makes a QP that has a turn on this host wait for its time, if there is a limit that says so.
@@ -70,56 +90,59 @@ impl<R: Region> Engine<R> {
         if !self.core.devices.with_qp(place).is_some_and(|(_, qp)| qp.requester.ready) {
             return false;
         }
+        if self.core.schedule.waits_here(place) {
+            return true;
+        }
         let Some(at) = self.time_here(place) else { return false };
         self.core.schedule.local.postpone(place, at);
         true
     }
 
-    /// Returns until when the first request of a QP has to wait, whose peer is on this host.
+    /// Returns until when the first request of a QP has to wait because of its own rate, or of its
+    /// peer, which is on this host.
     fn time_here(&mut self, place: QpRef) -> Option<Instant> {
         let rates = &mut self.core.schedule.rates;
-        // The device itself is held, unless the engine was restored meanwhile.
         let is_granted = rates.is_granted(place);
-        let of_qp = rates.wait_of_qp(place);
-        if let Some(at) = of_qp {
-            rates.held_qp(place, at);
-        }
-        let own = of_qp.max(rates.wait(place.device, Flow::Tx));
+        let own = wait_of_qp(rates, place);
         let (device, qp) = self.core.devices.known(place);
         let first = device.requests.first_send(&qp.requester.queue);
         let Some(first) = first.filter(|_| !qp.service().is_datagram()) else { return own };
         let work = first.work();
-        if work.row.alone {
+        if work.row.alone || is_granted {
             return own;
         }
         let next = u64::from(work.length.saturating_sub(qp.requester.offset).min(QP_TURN));
-        let peer = qp.peer_hint().device;
+        let Some(peer) = self.core.devices.device_of_peer(qp) else { return own };
         let ends: &[_] = match work.row.data {
             DataDirection::Out => &[(peer, Flow::Rx)],
             DataDirection::Back => &[(peer, Flow::Tx), (place.device, Flow::Rx)],
         };
-        let mut latest = own;
-        for &(device, flow) in ends {
-            if is_granted && flow == Flow::Rx {
-                continue;
+        let (mut latest, mut are_its_own) = (own, true);
+        for &end in ends {
+            if let Some(at) = rates.wait(end.0, end.1) {
+                let reserved = rates.reserve(end, at, next);
+                latest = latest.max(Some(reserved.at));
+                are_its_own &= reserved.is_its_own;
             }
-            if let Some(at) = rates.wait(device, flow) {
-                latest = latest.max(Some(rates.reserve(place, (device, flow), at, next)));
-            }
+        }
+        // Of several times, the last one counts. It goes then, or it would find the first one used
+        // by others for ever.
+        if latest.is_some() && are_its_own {
+            rates.grant(place);
         }
         latest
     }
 
     /// Returns how many bytes a QP may move in its turn on this host, if that is limited. It then
     /// has one step.
-    #[cold]
+    #[inline]
     pub(super) fn limit_here(&self, place: QpRef) -> Option<u32> {
-        let rates = &self.core.schedule.rates;
-        let peer = self.core.devices.known(place).1.peer_hint();
-        if !rates.is_limited(place) && !rates.is_limited(peer) {
+        if !self.is_limited_here(place) {
             return None;
         }
-        let (own, peer) = (place.device, peer.device);
+        let rates = &self.core.schedule.rates;
+        let qp = self.core.devices.known(place).1;
+        let (own, peer) = (place.device, self.core.devices.device_of_peer(qp).unwrap_or(place.device));
         let ends = [rates.left(own, Flow::Tx), rates.left(own, Flow::Rx), rates.left_of_qp(place)];
         let peers = [rates.left(peer, Flow::Tx), rates.left(peer, Flow::Rx)];
         let left = ends.into_iter().chain(peers).min().unwrap_or(u64::MAX);
@@ -132,18 +155,20 @@ impl<R: Region> Engine<R> {
         if work.row.alone {
             return;
         }
-        let peer = self.core.devices.known(place).1.peer_hint().device;
+        let qp = self.core.devices.known(place).1;
+        let Some(peer) = self.core.devices.device_of_peer(qp) else { return };
         let (messages, schedule) = (u64::from(has_ended), &mut self.core.schedule);
         schedule.rates.charge_qp(place, bytes, messages);
         match work.row.data {
             DataDirection::Out => {
-                schedule.sent(place.device, bytes, messages);
+                schedule.sent(place.device, SentIn::Local, bytes, messages);
                 schedule.came(peer, bytes, messages);
             }
             DataDirection::Back => {
-                schedule.sent(place.device, 0, messages);
+                // What was read is moved in a turn of the reader, even if its message goes on.
+                schedule.sent(place.device, SentIn::Local, 0, messages);
                 schedule.came(peer, 0, messages);
-                schedule.sent(peer, bytes, 0);
+                schedule.sent(peer, SentIn::Peer, bytes, 0);
                 schedule.came(place.device, bytes, 0);
             }
         }
@@ -151,44 +176,52 @@ impl<R: Region> Engine<R> {
 
     /// Makes a QP that has a turn of the port wait for its time, if there is a limit that says so.
     #[cold]
-    pub(super) fn waits_for_port(&mut self, place: QpRef) -> bool {
+    pub(super) fn waits_for_port(&mut self, place: QpRef, direction: Direction) -> bool {
         let no_sink = &mut NoSink;
-        let borrowed = self.core.borrow(place, no_sink).filter(|borrowed| borrowed.qp.turn_due);
-        let Some(borrowed) = borrowed else { return false };
+        let Some(borrowed) = self.core.borrow(place, no_sink) else { return false };
+        if direction == Direction::Answers {
+            let has_data = borrowed.qp.answer_due && answers_with_data(borrowed);
+            return has_data && self.core.schedule.waits_for_port(place, direction);
+        }
+        if !borrowed.qp.turn_due {
+            return false;
+        }
         let asked = next_asks(borrowed);
+        if self.core.schedule.waits_for_port(place, direction) {
+            return true;
+        }
         let rates = &mut self.core.schedule.rates;
         let is_granted = rates.is_granted(place);
         let answers = match (asked, rates.wait(place.device, Flow::Rx)) {
             (Some(bytes), Some(at)) if !is_granted => {
-                Some(rates.reserve(place, (place.device, Flow::Rx), at, bytes))
+                let reserved = rates.reserve((place.device, Flow::Rx), at, bytes);
+                if reserved.is_its_own {
+                    rates.grant(place);
+                }
+                Some(reserved.at)
             }
             _ => None,
         };
-        let of_qp = rates.wait_of_qp(place);
-        if let Some(at) = of_qp {
-            rates.held_qp(place, at);
-        }
-        let own = of_qp.max(rates.wait(place.device, Flow::Tx));
-        let Some(at) = own.max(answers) else { return false };
+        let Some(at) = wait_of_qp(rates, place).max(answers) else { return false };
         self.core.schedule.wire.postpone(place, at);
         true
     }
+}
 
-    /// Counts a packet that came for a device by the wire or from another worker. Returns whether
-    /// it may be delivered.
-    #[cold]
-    pub(super) fn came_by_port(&mut self, now: Instant, place: QpRef, body: &Body, payload: usize) -> bool {
-        let (schedule, device, bytes) = (&mut self.core.schedule, place.device, payload as u64);
-        schedule.rates.see(now);
-        match body {
-            Body::Rc(body) => came_by_connection(schedule, device, body, bytes),
-            Body::Xrc(body) => came_by_connection(schedule, device, body.rc(), bytes),
-            // Datagrams to QP1 set connections up. Without them no limit would be of use.
-            Body::Ud { .. } if place.qpn.number() == 1 => {}
-            Body::Ud { .. } | Body::Uc(_) => return schedule.rates.admit(device, bytes, meaning(body).0),
-            Body::Cnp => {}
-        }
-        true
+/// Returns until when a QP has to wait because of its own rate, and counts the wait.
+fn wait_of_qp(rates: &mut Rates, place: QpRef) -> Option<Instant> {
+    let at = rates.wait_of_qp(place)?;
+    rates.waited(place.device, Flow::Tx, (rates.now(), at));
+    Some(at)
+}
+
+/// Whether the next answer of a QP has data, which count for rates.
+fn answers_with_data<R: Region, S>(borrowed: QpCtx<'_, R, S>) -> bool {
+    match (borrowed.qp.transport, borrowed.qp.service().is_reliable()) {
+        (TransportKind::Roce, true) => borrowed.roce().conn.responder.has_data_pending(),
+        // Acknowledges in a stream are those of TCP.
+        (TransportKind::Tcp, _) => true,
+        _ => false,
     }
 }
 
@@ -204,13 +237,6 @@ fn next_asks<R: Region, S>(borrowed: QpCtx<'_, R, S>) -> Option<u64> {
     let request = qp.requests.send_at(qp.conn.requester.cursor.at?, qp.send_scratch).0;
     let work = request.work();
     (work.row.data == DataDirection::Back).then_some(work.length.into())
-}
-
-fn came_by_connection(schedule: &mut Schedule, device: u32, body: &Rc, bytes: u64) {
-    // What answers a READ was counted when the READ asked for it.
-    if !matches!(body, Rc::ReadResponse(_) | Rc::Ack(_) | Rc::AtomicAck(..)) {
-        schedule.came_unasked(device, bytes, begins(body).into());
-    }
 }
 
 fn is_first<F, L>(part: &Part<F, L>) -> bool {

@@ -44,7 +44,7 @@ impl<R: Region> Engine<R> {
         for _ in 0..TURNS {
             self.begin_step();
             let Some((place, direction)) = self.core.schedule.local.pop() else { break };
-            if self.core.schedule.rates.any() && self.waits_here(place) {
+            if self.is_limited_here(place) && self.waits_here(place) {
                 // Without a cost, a device whose QPs all wait would keep others from their turns.
                 self.core.schedule.local.spend(place.device, direction, OPERATION);
                 continue;
@@ -111,7 +111,7 @@ impl<R: Region> Engine<R> {
     fn take_turn(&mut self, now: Instant, place: QpRef, sink: &mut impl Sink) -> Cost {
         let mut scratch = mem::take(&mut self.core.send_scratch);
         let mut spent = 0;
-        let limit = if self.core.schedule.rates.any() { self.limit_here(place) } else { None };
+        let limit = self.limit_here(place);
         loop {
             let left = Cost::from(QP_TURN).saturating_sub(spent) as u32 / GRAIN * GRAIN;
             let left = limit.map_or(left, |limit| if spent == 0 { limit } else { 0 });
@@ -165,7 +165,7 @@ impl<R: Region> Engine<R> {
             Step::Ended | Step::More => Cost::from(rest.max(work.op.extra_cost()).min(limit)),
             Step::Waits => 0,
         };
-        if self.core.schedule.rates.any() && step != Step::Waits {
+        if step != Step::Waits && self.is_limited_here(place) {
             self.moved_here(place, &work, rest.min(limit).into(), step == Step::Ended);
         }
         Some(cost + OPERATION)

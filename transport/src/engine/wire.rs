@@ -4,7 +4,7 @@
 //! [`uc`](crate::protocol::uc::roce), [`ud`](crate::protocol::ud::roce).
 
 use crate::agenda::rates::Flow;
-use crate::agenda::schedule::{Cost, OPERATION};
+use crate::agenda::schedule::{Cost, GRAIN, OPERATION, SentIn};
 use crate::agenda::sweeps::Task;
 use crate::base::error::Error;
 use crate::base::gid::GidEntry;
@@ -75,6 +75,19 @@ impl<'a, O> Metered<'a, O> {
 impl<O: Outlet> Outlet for Metered<'_, O> {
     fn has_room(&mut self) -> bool {
         self.cost < self.credit && self.is_within_rates() && self.outlet.has_room()
+    }
+
+    fn has_rate(&self) -> bool {
+        self.limit.is_some()
+    }
+
+    fn ends_with(&self, payload: usize) -> bool {
+        let Some(most) = self.limit else { return false };
+        let Moving { bytes, messages, .. } = self.moved;
+        // The packet may begin a message.
+        self.cost + payload as Cost + OPERATION >= self.credit
+            || bytes + payload as u64 >= most.bytes
+            || messages + 1 >= most.messages
     }
 }
 
@@ -343,8 +356,9 @@ impl<R: Region> Engine<R> {
             if let Some((device, qpn, lines)) = self.next_lines(place.device, direction) {
                 outlet.expect(device, qpn, lines);
             }
-            let limit = if self.core.schedule.rates.any() { self.limit_by_port(place) } else { None };
-            if limit.is_some() && direction == Direction::Requests && self.waits_for_port(place) {
+            let limited = self.core.is_limited(place.device);
+            let limit = if limited { Some(self.limit_by_port(place)) } else { None };
+            if limited && self.waits_for_port(place, direction) {
                 self.core.schedule.wire.spend(place.device, direction, OPERATION);
                 spent += 1;
                 continue;
@@ -427,17 +441,18 @@ impl<R: Region> Engine<R> {
         fpdus + requests
     }
 
-    /// Returns what a QP may move in its turn of the port, if that is limited.
+    /// Returns what a QP of a device with rates may move in its turn of the port.
     ///
-    /// It is a packet at least. Where nothing may be sent, the QP has no turn.
+    /// It is as much at least as a turn on this host moves. Where nothing may be sent, the QP has no
+    /// turn.
     #[cold]
-    fn limit_by_port(&self, place: QpRef) -> Option<Moving> {
+    fn limit_by_port(&self, place: QpRef) -> Moving {
         let rates = &self.core.schedule.rates;
-        rates.is_limited(place).then(|| Moving {
-            bytes: rates.left(place.device, Flow::Tx).min(rates.left_of_qp(place)).max(1),
+        Moving {
+            bytes: rates.left(place.device, Flow::Tx).min(rates.left_of_qp(place)).max(GRAIN.into()),
             messages: rates.messages_left(place.device).max(1),
             asked: rates.left(place.device, Flow::Rx).max(1),
-        })
+        }
     }
 
     /// Counts what a QP has moved in its turn of the port.
@@ -447,9 +462,9 @@ impl<R: Region> Engine<R> {
         if direction == Direction::Requests {
             schedule.rates.charge_qp(place, moved.bytes, moved.messages);
         }
-        schedule.sent(place.device, moved.bytes, moved.messages);
+        schedule.sent(place.device, SentIn::Wire(direction), moved.bytes, moved.messages);
         if moved.asked > 0 {
-            schedule.came(place.device, moved.asked, 0);
+            schedule.asked(place.device, moved.asked);
         }
     }
 

@@ -49,6 +49,8 @@ pub(crate) struct QpCtx<'a, R, S, T = Service> {
     pub(crate) marks: Marks,
     /// Whether the device is suspended.
     pub(crate) suspended: bool,
+    /// Whether the device has rates, or a QP of it.
+    pub(crate) limited: bool,
     /// Whether there is a port to other hosts.
     pub(crate) has_port: bool,
 }
@@ -87,6 +89,7 @@ impl<S> Common<'_, S> {
             mac: device.mac,
             marks: device.marks,
             suspended: device.suspended,
+            limited: device.limited,
             has_port: self.has_port,
         }
     }
@@ -114,6 +117,7 @@ impl<R, S, T> QpCtx<'_, R, S, T> {
             mac: self.mac,
             marks: self.marks,
             suspended: self.suspended,
+            limited: self.limited,
             has_port: self.has_port,
         }
     }
@@ -158,6 +162,7 @@ impl<'a, R, S> QpCtx<'a, R, S> {
             mac: self.mac,
             marks: self.marks,
             suspended: self.suspended,
+            limited: self.limited,
             has_port: self.has_port,
         }
     }

@@ -245,6 +245,9 @@ pub(crate) struct DeviceParts<R> {
     pub(crate) marks: Marks,
     /// Whether its guest is stopped. Nothing of the device may then be touched.
     pub(crate) suspended: bool,
+    /// Whether the device has rates, or a QP of it. The caller of a restored engine sets them
+    /// again.
+    pub(crate) limited: bool,
 }
 
 impl<R> DeviceParts<R> {
@@ -328,6 +331,7 @@ impl<R> Device<R> {
                 mac: Mac::default(),
                 marks: Marks::default(),
                 suspended: false,
+                limited: false,
             },
             srqs_made: 0,
             xrcds: Xrcds::new(XRCDS, 0, limits.max_xrcd),

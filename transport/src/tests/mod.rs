@@ -7,6 +7,7 @@ mod fairness;
 mod fast;
 mod flushes;
 pub(crate) mod groups;
+mod held;
 mod keys;
 mod lists;
 mod objects;

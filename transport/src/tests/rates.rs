@@ -230,8 +230,11 @@ fn many_senders_to_a_limited_device_get_equal_parts_and_are_not_all_tried_at_onc
     let took = (pair.now.0 - begin.0) as f64 / 1e9;
     let expected = (all as u64 * u64::from(QP_TURN)) as f64 / BYTES as f64;
     assert!((took - expected).abs() < expected / 20.0, "{took} s, {expected} expected");
-    let held = pair.engine.rate_counters(b.device).rx_held;
-    assert!(held > 200 && held < 40 * all as u64, "{held} waits in {polls} polls");
+    assert!(polls < 40 * all, "{polls} polls");
+    // However many wait, time counts once.
+    let held = pair.engine.rate_counters(b.device);
+    let held_for = held.rx_held_ns as f64 / 1e9;
+    assert!(held.rx_held > 0 && held_for > took / 2.0 && held_for <= took + 0.1, "{held:?} in {took} s");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use crate::agenda::rates::Flow;
 use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
+use crate::objects::qp::Direction;
 use std::collections::{BTreeMap, BTreeSet};
 use vrdma_wire::num::Qpn;
 
@@ -16,6 +17,47 @@ pub(super) struct Hold {
     pub(super) until: Instant,
     /// Whose rate is used up.
     pub(super) flow: Flow,
+}
+
+/// What rates mean for the turns of a device in one direction.
+#[derive(Default)]
+pub(super) struct Restraint {
+    pub(super) hold: Option<Hold>,
+    /// Whether QPs have waited until a hold ended, and nothing has moved here since. Something may
+    /// move then, whatever has moved elsewhere meanwhile.
+    pub(super) granted: bool,
+    /// Entries that may have a turn before the next hold. They waited when the last one ended.
+    pub(super) passes: usize,
+}
+
+impl Restraint {
+    /// Whether nothing keeps the direction from being held.
+    pub(super) fn may_be_held(&self) -> bool {
+        self.hold.is_none() && !self.granted && self.passes == 0
+    }
+}
+
+/// The restraints of a device, of which most devices have none.
+#[derive(Default)]
+pub(super) struct Restraints {
+    answers: Restraint,
+    requests: Restraint,
+}
+
+impl Restraints {
+    pub(super) fn of(&self, direction: Direction) -> &Restraint {
+        match direction {
+            Direction::Answers => &self.answers,
+            Direction::Requests => &self.requests,
+        }
+    }
+
+    pub(super) fn of_mut(&mut self, direction: Direction) -> &mut Restraint {
+        match direction {
+            Direction::Answers => &mut self.answers,
+            Direction::Requests => &mut self.requests,
+        }
+    }
 }
 
 /// The queue of QPs by time. Each QP is in it at most once.

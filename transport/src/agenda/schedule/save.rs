@@ -117,7 +117,7 @@ impl Turns {
         let save = |device: u32| {
             let share = &shares[device as usize];
             // The caller sets weights again. A record has no more credit than weight 1 can have.
-            let Share { answers, requests, answers_held: _, requests_held: _, .. } = share;
+            let Share { answers, requests, restraints: _, .. } = share;
             let Share { listed, weight: _, credit, lead, carried, carried_in, .. } = share;
             let carried = if carried_in == poll { *carried } else { 0 };
             let (listed, credit, lead) = (*listed, (*credit).clamp(DEBT, QUANTUM as i64), *lead);

@@ -51,6 +51,10 @@ pub(crate) fn receive<R: Region, S: Sink>(
         ctx.counters.drop_state += 1;
         return Fate::Done;
     }
+    // One that has found no receive was asked for before.
+    if ctx.limited && posted == PostedReceives::MayComeYet && !ctx.schedule.rates.admits(ctx.place.device) {
+        return Fate::Done;
+    }
     ctx.uc_roce().receive_request(packet, payload, body, posted)
 }
 
@@ -82,7 +86,12 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
         let QpCtx { qp, mrs, requests, srqs, recv_scratch, .. } = self;
         let receiver = Receiver { mrs, requests, srqs, qp };
         match accept(&receiver, &segment, SegmentData::packet(payload), recv_scratch) {
-            Ok(()) => self.arrived(self.qp.dest_qpn, &segment),
+            Ok(()) => {
+                if self.limited {
+                    self.schedule.came(self.place.device, received.into(), first.into());
+                }
+                self.arrived(self.qp.dest_qpn, &segment);
+            }
             Err(UcRejection::Memory(refusal)) => placement_failed(self, refusal),
             Err(UcRejection::Source) => unreachable!("its data are in the packet"),
             Err(UcRejection::Dropped(reason)) => {

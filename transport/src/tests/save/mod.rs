@@ -53,7 +53,7 @@ pub(crate) fn replace_at_times(engine: &mut Engine<Mem>) {
         for index in 0..copy.core.devices.indices() {
             if let (Some(new), Some(old)) = (copy.core.devices.get_mut(index), engine.core.devices.get(index))
             {
-                new.marks = old.marks;
+                (new.marks, new.limited) = (old.marks, old.limited);
             }
         }
         *engine = copy;
