@@ -178,14 +178,13 @@ impl Net {
         self.outlets.rates.set(guest, &qos.rates());
     }
 
-    /// Returns when frames that wait because of a rate go on.
+    /// Returns when guests may send again that have used up their rate.
+    ///
+    /// They may have nothing to send. But there is no kick when they have: only a worker that wakes
+    /// at that time [asks for one](Net::arm).
     pub fn next_time(&self) -> Option<Instant> {
-        self.senders
-            .iter()
-            .enumerate()
-            .filter(|(_, sender)| sender.rings.queue.as_ref().is_some_and(|queue| queue.has_entries()))
-            .filter_map(|(guest, _)| self.outlets.rates.wait(guest))
-            .min()
+        let running = self.senders.iter().enumerate().filter(|(_, sender)| sender.rings.queue.is_some());
+        running.filter_map(|(guest, _)| self.outlets.rates.wait(guest)).min()
     }
 
     /// Returns the transmit queues of guests whose rate lets them send.

@@ -5,14 +5,24 @@
 
 use vrdma_transport::{Instant, Meter, RateLimits};
 
+/// Bytes of the longest frame that is sent at once.
+const PIECE: u64 = 64 << 10;
+
 /// The rates of a guest.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct GuestRates {
     tx: Meter,
     rx: Meter,
     /// Since when its frames wait.
     held_since: Option<Instant>,
     counters: HeldFrames,
+}
+
+impl Default for GuestRates {
+    fn default() -> GuestRates {
+        let meter = Meter::of_pieces(PIECE);
+        GuestRates { tx: meter.clone(), rx: meter, held_since: None, counters: HeldFrames::default() }
+    }
 }
 
 /// The counters of what rates held back.

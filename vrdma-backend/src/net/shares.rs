@@ -4,8 +4,9 @@
 
 use vrdma_transport::Instant;
 
-/// Credit of a frame. A unit is less than a frame, because a share may be.
-const FRAME: i64 = 256;
+/// Credit of a frame. A unit is much less than a frame: among thousands of guests of high weights,
+/// one of weight 1 has a part of each frame.
+const FRAME: i64 = 1 << 20;
 /// Nanoseconds after which an uplink without room counts as stuck.
 ///
 /// Frames to it are lost then, so that frames between guests go on.
@@ -72,10 +73,10 @@ impl Shares {
         self.full_since = since;
         self.unlimited = room.is_none() || since.is_some_and(|since| now.0.saturating_sub(since.0) >= STUCK);
         let room = room.unwrap_or(0) as i64 * FRAME;
-        let all = i64::from(waiting.sum + waiting.highest).max(1);
+        let part = room / i64::from(waiting.sum + waiting.highest).max(1);
         for (credit, weight) in self.credit.iter_mut().zip(&self.weights) {
             // Unused credit of whole frames expires.
-            *credit = (*credit).min(FRAME - 1) + room * i64::from(*weight) / all;
+            *credit = (*credit).min(FRAME - 1) + part * i64::from(*weight);
         }
     }
 
@@ -155,6 +156,23 @@ mod tests {
             (0..2).for_each(|guest| sent[guest] += send(&mut shares, guest, 1000));
         }
         assert!(sent.iter().all(|sent| (98..=100).contains(sent)), "{sent:?}");
+    }
+
+    #[test]
+    fn a_guest_of_weight_1_among_many_of_weight_100_has_its_part_of_little_room() {
+        let mut shares = shares(101);
+        let mut waiting = WaitingWeights::default();
+        for guest in 0..101 {
+            shares.set_weight(guest, if guest == 0 { 1 } else { 100 });
+            waiting.add(shares.weight(guest));
+        }
+        let mut sent = 0;
+        for _ in 0..101_010 {
+            shares.begin(Instant(0), Some(1), waiting);
+            sent += send(&mut shares, 0, 1000);
+        }
+        // One part of 10,101, of which the engine has 100.
+        assert!((9..=10).contains(&sent), "{sent}");
     }
 
     #[test]

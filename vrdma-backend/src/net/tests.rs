@@ -410,6 +410,22 @@ fn frames_beyond_a_rate_wait_in_the_queue_or_are_dropped_at_the_receiver() {
     assert_eq!(of_receiver.rx_limited, sent - 11 - 10);
 }
 
+#[test]
+fn a_guest_that_has_emptied_its_queue_and_its_rate_at_once_is_looked_at_again() {
+    let (mut net, words) = sender_and_receiver(B, 100, 1);
+    let mut turn = |net: &mut Net, now| net.turn(now, &mut Wire::default(), &mut |_: &[u8]| {});
+    // The rate allows all frames of the queue in a burst, and no more.
+    net.set_qos(0, &Qos { tx_messages: u64::from(SIZE) * 100, ..Qos::default() });
+    assert!(turn(&mut net, Instant(1)));
+    assert_eq!(net.senders[0].counters.tx_frames, u64::from(SIZE));
+    assert!(!net.arm(), "there is nothing, and no kick is wanted");
+    let next = net.next_time().expect("the guest may send later");
+    // Without a kick, the guest sends more.
+    words.store16(0x1002, SIZE + 1, Ordering::Release);
+    assert!(turn(&mut net, next));
+    assert_eq!(net.senders[0].counters.tx_frames, u64::from(SIZE) + 1);
+}
+
 /// A guest's own TCP, which takes segments to port 700.
 #[derive(Default)]
 struct Tcp {
