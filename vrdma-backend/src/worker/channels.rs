@@ -53,14 +53,15 @@ impl Worker {
     /// The next round continues where this one ends.
     fn drain_guest(&mut self, device: DeviceId, channels: Range<usize>, now: transport::Instant) -> bool {
         // The guest may have fewer channels than before.
-        let next = channels.start + (*self.channel_turns.of(device)).min(channels.len() - 1);
-        let batch = BATCH * self.outputs.device(device).guest.weight.get() as usize;
+        let turns = self.channel_turns.of(device);
+        let next = channels.start + turns.next.min(channels.len() - 1);
+        let batch = BATCH * turns.weight as usize;
         let mut left = batch;
         for index in (next..channels.end).chain(channels.start..next) {
             left -= self.drain_channel(index, left, now);
             if left == 0 {
                 let after = if index + 1 == channels.end { 0 } else { index + 1 - channels.start };
-                *self.channel_turns.of(device) = after;
+                self.channel_turns.of(device).next = after;
                 break;
             }
         }

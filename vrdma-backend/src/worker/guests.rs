@@ -132,6 +132,7 @@ impl Worker {
         self.engine.set_rates(now, id, &qos.rates()).expect(is_there);
         self.engine.set_marks(id, qos.marks()).expect(is_there);
         self.streams.set_weight(id, qos.weight.get());
+        self.channel_turns.of(id).weight = qos.weight.get();
         self.net.set_qos(port, &qos);
     }
 
