@@ -60,7 +60,7 @@ fn mistakes_in_flags_are_named() {
         (&["--guest", &format!("{GUEST},pcp=8")], "guest a: pcp = 8: give a number from 0 to 7"),
         (&["--guest", &format!("{GUEST},pcp=256")], "pcp: '256' is not a number that fits here"),
         (&["--guest", &format!("{SECOND},dscp=1")], "guest b: dscp is of RoCE: give socket and transport"),
-        (&["--guest", &format!("{GUEST},limits=7")], "limits: "),
+        (&["--guest", &format!("{GUEST},limits=7")], "limits: '7' is not a table; give limits.KEY=VALUE"),
         (
             &["--guest", &format!("{GUEST},tx-bytes=7")],
             "guest a: tx_bytes = 7: give a number from 1000000 to 1000000000000, or 0 for no limit",
@@ -362,6 +362,7 @@ fn mistakes_in_the_file_are_named_in_one_line() {
             &format!("{GUEST_FILE}limits = {{ all_request_memory = 7 }}"),
             "there is no key all_request_memory: ",
         ),
+        (&format!("{GUEST_FILE}limits = 7"), "line 5, 'limits = 7': 7 is a number; give a table of limits"),
         (&format!("{GUEST_FILE}limits = {{ qps = 'x' }}"), "\"x\" is a text; give a whole number"),
         ("[[guest]]\nname='a'\nsocket='/x'\nmac='x'", "line 4, 'mac='x'': 'x' is not a MAC address, like"),
         ("[[guest]]\nname='a'\nsocket='/x'", "line 1, '[[guest]]': the key mac is missing"),

@@ -170,9 +170,20 @@ impl<'de> Deserializer<'de> for Values<'de> {
         visitor.visit_enum(self.one()?.into_deserializer())
     }
 
+    /// Fails: a flag has the keys of a table each by itself.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        _keys: &'static [&'static str],
+        _visitor: V,
+    ) -> Result<V::Value, Error> {
+        let (text, table) = (self.one()?, name.to_lowercase());
+        Err(de::Error::custom(format_args!("'{text}' is not a table; give {table}.KEY=VALUE")))
+    }
+
     serde::forward_to_deserialize_any! {
         i8 i16 i32 i128 u128 f32 char str string bytes byte_buf unit unit_struct newtype_struct
-        tuple tuple_struct map struct identifier ignored_any
+        tuple tuple_struct map identifier ignored_any
     }
 }
 
