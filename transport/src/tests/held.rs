@@ -140,7 +140,7 @@ fn packets_that_are_not_accepted_cost_a_receiver_nothing() {
     let write = wire::parse(&frames[0]);
     let Body::Rc(Rc::Write(_)) = write.body else { panic!("a WRITE: {write:?}") };
     // To another QP, from another host, and out of order.
-    let mut strays = [write.clone(), write.clone(), write.clone()];
+    let mut strays = [write; 3];
     strays[0].bth.dest = Qpn::truncate(0x777);
     strays[1].path.src = Gid::from_ipv4([10, 0, 0, 99]);
     strays[2].bth.psn = write.bth.psn.add(100);

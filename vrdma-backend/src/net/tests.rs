@@ -413,7 +413,7 @@ fn frames_beyond_a_rate_wait_in_the_queue_or_are_dropped_at_the_receiver() {
 #[test]
 fn a_guest_that_has_emptied_its_queue_and_its_rate_at_once_is_looked_at_again() {
     let (mut net, words) = sender_and_receiver(B, 100, 1);
-    let mut turn = |net: &mut Net, now| net.turn(now, &mut Wire::default(), &mut |_: &[u8]| {});
+    let turn = |net: &mut Net, now| net.turn(now, &mut Wire::default(), &mut |_: &[u8]| {});
     // The rate allows all frames of the queue in a burst, and no more.
     net.set_qos(0, &Qos { tx_messages: u64::from(SIZE) * 100, ..Qos::default() });
     assert!(turn(&mut net, Instant(1)));

@@ -1,6 +1,7 @@
 //! Unreliable connections on RoCEv2 packets.
 
 use crate::agenda::drains::{Fate, PostedReceives};
+use crate::agenda::rates::Flow;
 use crate::agenda::schedule::{OPERATION, TURN_PACKETS};
 use crate::base::inter_worker::InterWorkerPart;
 use crate::base::marks::Marks;
@@ -88,7 +89,8 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
         match accept(&receiver, &segment, SegmentData::packet(payload), recv_scratch) {
             Ok(()) => {
                 if self.limited {
-                    self.schedule.came(self.place.device, received.into(), first.into());
+                    let (device, messages) = (self.place.device, first.into());
+                    self.schedule.rates.charge(device, Flow::Rx, received.into(), messages);
                 }
                 self.arrived(self.qp.dest_qpn, &segment);
             }
