@@ -10,7 +10,7 @@ macro_rules! own_limits {
         /// Each stands for the key of [`GuestLimits`] with its name. Keys that bound all guests
         /// together are not among them.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-        #[serde(deny_unknown_fields, default, rename = "Limits")]
+        #[serde(deny_unknown_fields, default, rename = "Limits", expecting = "a table of limits")]
         #[allow(missing_docs, reason = "each field is documented in GuestLimits")]
         pub struct OwnLimits {
             $(#[serde(skip_serializing_if = "Option::is_none")] pub $key: Option<$kind>,)*

@@ -75,10 +75,7 @@ fn wanted_words(wanted: &str) -> String {
         "f64" => return "a number, without quotes".into(),
         "a boolean" => return "true or false, without quotes".into(),
         "a string" | "path string" => return "a text, in quotes".into(),
-        other => {
-            let table = other.strip_prefix("struct ");
-            return table.map_or(other.into(), |of| format!("a table of {}", of.to_lowercase()));
-        }
+        other => return other.strip_prefix("struct ").map_or(other.into(), |of| format!("a table of {of}")),
     };
     format!("a whole number from 0 to {most}, without quotes")
 }

@@ -416,7 +416,7 @@ fn a_guest_that_has_emptied_its_queue_and_its_rate_at_once_is_looked_at_again() 
     let turn = |net: &mut Net, now| net.turn(now, &mut Wire::default(), &mut |_: &[u8]| {});
     // The rate allows all frames of the queue in a burst, and no more.
     net.set_qos(0, &Qos { tx_messages: u64::from(SIZE) * 100, ..Qos::default() });
-    assert!(turn(&mut net, Instant(1)));
+    while turn(&mut net, Instant(1)) {}
     assert_eq!(net.senders[0].counters.tx_frames, u64::from(SIZE));
     assert!(!net.arm(), "there is nothing, and no kick is wanted");
     let next = net.next_time().expect("the guest may send later");
