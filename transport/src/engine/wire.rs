@@ -443,8 +443,8 @@ impl<R: Region> Engine<R> {
 
     /// Returns what a QP of a device with rates may move in its turn of the port.
     ///
-    /// It is as much at least as a turn on this host moves. Where nothing may be sent, the QP has no
-    /// turn.
+    /// It is at least as much as a turn on this host moves. Where nothing may be sent, the QP has
+    /// no turn.
     #[cold]
     fn limit_by_port(&self, place: QpRef) -> Moving {
         let rates = &self.core.schedule.rates;
