@@ -32,8 +32,12 @@ pub(super) struct Restraint {
 
 impl Restraint {
     /// Whether nothing keeps the direction from being held.
-    pub(super) fn may_be_held(&self) -> bool {
-        self.hold.is_none() && !self.granted && self.passes == 0
+    ///
+    /// Answers are mostly acknowledges, which move nothing. They are held again once all that
+    /// waited have had their turn.
+    pub(super) fn may_be_held(&self, direction: Direction) -> bool {
+        let waits_to_move = self.granted && direction == Direction::Requests;
+        self.hold.is_none() && !waits_to_move && self.passes == 0
     }
 }
 

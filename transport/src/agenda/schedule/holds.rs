@@ -52,9 +52,10 @@ impl Turns {
         }
         let share = &mut self.shares[index];
         let restraint = share.restraints.get_or_insert_default().of_mut(direction);
-        if !restraint.may_be_held() {
+        if !restraint.may_be_held(direction) {
             return;
         }
+        restraint.granted = false;
         restraint.hold = Some(Hold { since: now, until, flow });
         self.entries -= share.queue(direction).len();
         self.holds.insert((until, device, direction == Direction::Answers));
@@ -426,6 +427,26 @@ mod tests {
                 assert!(given[kind] * kinds * 10 > sum * 8, "{qps:?}: {given:?}");
             }
         }
+    }
+
+    #[test]
+    fn acknowledges_are_held_again_and_again_while_too_much_comes() {
+        let mut schedule = Schedule::default();
+        let limit = RateLimit { bytes: NonZeroU64::new(1_000_000), messages: None, burst: Duration::ZERO };
+        schedule.rates.set_device(0, &RateLimits { rx: limit, ..RateLimits::default() });
+        let place = QpRef { device: 0, qpn: Qpn::truncate(7) };
+        let mut now = Instant(0);
+        for round in 0..20 {
+            schedule.came_unasked(0, 100_000, 1);
+            schedule.wire.push(place, Direction::Answers);
+            assert!(schedule.wire.pop().is_none(), "round {round}: its acknowledge waits");
+            now = schedule.next_time().expect("it waits");
+            schedule.see(now);
+            assert_eq!(schedule.wire.pop(), Some((place, Direction::Answers)), "round {round}");
+            schedule.sent(0, SentIn::Wire(Direction::Answers), 0, 0);
+        }
+        assert_eq!(now, Instant(0) + PATIENCE * 20);
+        assert_eq!(schedule.rates.counters(0).rx_held, 20);
     }
 
     #[test]
