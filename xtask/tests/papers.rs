@@ -89,6 +89,7 @@ fn papers() -> Vec<(String, String)> {
         "metrics",
         "monitoring",
         "packages",
+        "qos",
         "security",
         "ten-minutes",
         "troubleshooting",

@@ -59,6 +59,9 @@ impl<R: Region> Engine<R> {
             return Fate::Done;
         };
         device.counters.packets_in += u64::from(posted == PostedReceives::MayComeYet);
+        if device.limited {
+            self.core.schedule.rates.see(now);
+        }
         let (packet, data) = (&parsed.packet, (None, InterWorkerPayload::Bytes(parsed.payload)));
         if let Some(body) = roce::body_for(service, &packet.body) {
             return roce::receive(self.core.known(place, sink), now, packet, data, body, posted);

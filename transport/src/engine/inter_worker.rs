@@ -45,6 +45,9 @@ impl<R: Region> Engine<R> {
             return;
         };
         device.counters.packets_in += 1;
+        if device.limited {
+            self.core.schedule.rates.see(now);
+        }
         let data = (Some(near.part), near.payload);
         let Some(body) = roce::body_for(service, &packet.body) else {
             return match (service, &packet.body) {

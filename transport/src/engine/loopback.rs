@@ -59,7 +59,9 @@ impl<R: Region> Engine<R> {
         };
         let there =
             other.qps.get_mut(peer.qpn.number()).filter(|entry| entry.qp.transport == TransportKind::Tcp);
-        let there = there.filter(|_| !other.parts.suspended).and_then(|entry| {
+        // What comes for a device with rates goes through the stream, which the device may stop.
+        let may_place = !other.parts.suspended && !other.parts.limited;
+        let there = there.filter(|_| may_place).and_then(|entry| {
             let progress = entry.service.tcp().progress_from(place, number)?;
             Some(Peer { receiver: other.parts.receiver(&entry.qp), progress, scratch: &mut scratch })
         });

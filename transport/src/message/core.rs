@@ -77,6 +77,12 @@ impl<R: Region> Core<R> {
         self.looks.ask(question, Waiter::Near(place));
     }
 
+    /// Whether a device has rates, or a QP of it.
+    #[inline]
+    pub(crate) fn is_limited(&self, device: u32) -> bool {
+        self.schedule.rates.any() && self.devices.get(device).is_some_and(|device| device.limited)
+    }
+
     /// Returns how many packets a device has sent.
     pub(crate) fn packets_out(&self, device: u32) -> u64 {
         self.devices.get(device).map_or(0, |device| device.counters.packets_out)
@@ -94,7 +100,7 @@ impl<R: Region> Core<R> {
     pub(crate) fn borrow<'a, S>(&'a mut self, place: QpRef, sink: &'a mut S) -> Option<QpCtx<'a, R, S>> {
         let Core { devices, schedule, send_scratch, recv_scratch, port, .. } = self;
         let Device { qps, parts, .. } = devices.get_mut(place.device)?;
-        let DeviceParts { mrs, requests, srqs, counters, mac, suspended } = parts;
+        let DeviceParts { mrs, requests, srqs, counters, mac, marks, suspended, limited } = parts;
         let (qp, conn) = qps.get_mut(place.qpn.number())?.parts();
         Some(QpCtx {
             place,
@@ -109,7 +115,9 @@ impl<R: Region> Core<R> {
             recv_scratch,
             sink,
             mac: *mac,
+            marks: *marks,
             suspended: *suspended,
+            limited: *limited,
             has_port: port.exists(),
         })
     }

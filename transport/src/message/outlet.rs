@@ -48,6 +48,17 @@ pub trait Outlet {
     /// Whether the outlet takes the next packet or FPDU. The engine asks before it makes one.
     fn has_room(&mut self) -> bool;
 
+    /// Whether a rate limits what goes through the outlet. The engine's own outlets know of rates.
+    fn has_rate(&self) -> bool {
+        false
+    }
+
+    /// Whether a packet with this payload may be the last one for a while, because of a rate.
+    fn ends_with(&self, payload: usize) -> bool {
+        let _ = payload;
+        false
+    }
+
     /// Names the QP whose turn may come next, and its cache lines.
     ///
     /// The outlet may prefetch them, and its own data about that QP.

@@ -23,12 +23,23 @@ impl<R> Devices<R> {
         }
     }
 
+    /// Returns the device of the peer of `qp`, as far as it is known without a look at the peer.
+    #[inline]
+    pub(crate) fn device_of_peer(&self, qp: &Qp) -> Option<u32> {
+        let device = qp.peer_hint().device;
+        if self.get(device).is_some() { Some(device) } else { self.owner_of_peer(qp) }
+    }
+
+    #[cold]
+    fn owner_of_peer(&self, qp: &Qp) -> Option<u32> {
+        self.gids.owner(GidEntry { gid: qp.dgid, vlan: qp.vlan })
+    }
+
     /// Finds the peer of `qp` if it was not at the [hint](Qp::peer_hint).
     #[cold]
     pub(crate) fn search_peer(&self, qp: &Qp) -> Result<Peer<'_, R>, (Option<u32>, Reason)> {
         // A QP without a GID of its own can send nothing.
-        let index = self.gids.owner(GidEntry { gid: qp.dgid, vlan: qp.vlan });
-        let index = index.filter(|_| !qp.sgid.is_zero());
+        let index = self.owner_of_peer(qp).filter(|_| !qp.sgid.is_zero());
         let index = index.ok_or((None, Reason::NoRoute))?;
         let place = QpRef { device: index, qpn: qp.dest_qpn };
         match self.with_qp(place) {

@@ -26,6 +26,13 @@ impl Allowance {
         self.packets > 0 && self.bytes > 0 && outlet.has_room()
     }
 
+    /// Whether a packet with this payload may be the last one of the turn, before a rate delays the
+    /// next turn.
+    pub(super) fn ends_with(&self, payload: u32, outlet: &impl Outlet) -> bool {
+        let is_last = self.packets <= 1 || self.bytes <= payload + OPERATION as u32;
+        outlet.has_rate() && (is_last || outlet.ends_with(payload as usize))
+    }
+
     /// Returns how many packets were sent so far.
     pub(super) fn packets_sent(&self) -> usize {
         self.sent

@@ -2,20 +2,29 @@
 
 use vrdma_transport::DeviceId;
 
-/// Which channel of each guest has the next turn.
+/// The turns of each guest's channels.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// For each device number: the position of the next channel among the guest's channels.
-    next: Vec<usize>,
+    /// By the device's number.
+    guests: Vec<GuestTurns>,
+}
+
+/// The turns of a guest's channels.
+#[derive(Debug, Clone)]
+pub(super) struct GuestTurns {
+    /// The position of the next channel among those of the guest.
+    pub(super) next: usize,
+    /// The guest's weight. It multiplies the requests of a turn.
+    pub(super) weight: u32,
 }
 
 impl Turns {
-    /// Returns the position of the next channel among a guest's channels.
-    pub(super) fn of(&mut self, device: DeviceId) -> &mut usize {
+    /// Returns the turns of a guest's channels. A new guest has weight 1.
+    pub(super) fn of(&mut self, device: DeviceId) -> &mut GuestTurns {
         let index = device.0 as usize;
-        if index >= self.next.len() {
-            self.next.resize(index + 1, 0);
+        if index >= self.guests.len() {
+            self.guests.resize(index + 1, GuestTurns { next: 0, weight: 1 });
         }
-        &mut self.next[index]
+        &mut self.guests[index]
     }
 }

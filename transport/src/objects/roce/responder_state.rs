@@ -290,6 +290,11 @@ impl ResponderState {
         order.map(|index| (index, self.resources[index])).find(|(_, it)| it.state != Pending::Nothing)
     }
 
+    /// Whether the response that is to be sent first has data of a READ.
+    pub(crate) fn has_data_pending(&self) -> bool {
+        self.first_pending().is_some_and(|(_, resource)| matches!(resource.kind, ResponseKind::Data(..)))
+    }
+
     /// Records that a response packet was sent, which stands for `psns` PSNs.
     pub(crate) fn response_sent(&mut self, index: usize, psns: u32) {
         let resource = &mut self.resources[index];

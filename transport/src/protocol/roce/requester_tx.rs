@@ -102,7 +102,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if !matches!(qp.state, QpState::Rts | QpState::Sqd) || qp.requester.wait == Wait::Receive {
             return RequestPause::Idle;
         }
-        let path = qp.path(self.mac);
+        let path = qp.path(self.mac, self.marks);
         let mtu = qp.path_mtu;
         let RcRoce { requester: state, is_near, .. } = self.conn;
         let is_near = *is_near;
@@ -133,8 +133,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                     if is_near { most_psns(mtu, state.cursor.sent).min(HALF - outstanding) } else { 1 };
                 let next = next_packet((mrs, qp), &work, payload, (state.cursor.sent, psns, most), outlet);
                 let Some((slice, pieces)) = next else { return RequestPause::Broken(WcStatus::LocProt) };
-                let ack_req =
-                    !work.row.has_response() && (slice.last || state.ack_req_due(slice.psns) || limited);
+                // If a rate ends the turn, the next one may be later than the local ACK timeout.
+                let is_asked = slice.last
+                    || limited
+                    || state.ack_req_due(slice.psns)
+                    || allowance.ends_with(pieces.len() as u32, outlet);
+                let ack_req = is_asked && !work.row.has_response();
                 let packet = packet(&path, qp, state.next(), &work, &slice, ack_req);
                 let carried = if work.row.data == DataDirection::Out { slice.psns } else { 1 };
                 let part = is_near.then_some(InterWorkerPart { psns: carried, path_mtu: mtu, may_pin: true });

@@ -126,7 +126,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             return Fate::Done;
         }
         match self.accept(&segment, payload.into()) {
-            Ok(found) => self.answer(row, bth, last, segment.packets, reth, found),
+            Ok(found) => {
+                if self.limited {
+                    self.schedule.came_unasked(self.place.device, length.into(), first.into());
+                }
+                self.answer(row, bth, last, segment.packets, reth, found);
+            }
             Err(&(Rejection::Refused(refusal) | Rejection::Memory(refusal))) => {
                 self.nak_for_good(bth.psn, refusal);
             }

@@ -1,8 +1,10 @@
 //! Unreliable connections on RoCEv2 packets.
 
 use crate::agenda::drains::{Fate, PostedReceives};
+use crate::agenda::rates::Flow;
 use crate::agenda::schedule::{OPERATION, TURN_PACKETS};
 use crate::base::inter_worker::InterWorkerPart;
+use crate::base::marks::Marks;
 use crate::base::memory::Region;
 use crate::base::qp_ref::QpRef;
 use crate::base::transport_kind::TransportKind;
@@ -50,6 +52,10 @@ pub(crate) fn receive<R: Region, S: Sink>(
         ctx.counters.drop_state += 1;
         return Fate::Done;
     }
+    // One that has found no receive was asked for before.
+    if ctx.limited && posted == PostedReceives::MayComeYet && !ctx.schedule.rates.admits(ctx.place.device) {
+        return Fate::Done;
+    }
     ctx.uc_roce().receive_request(packet, payload, body, posted)
 }
 
@@ -81,7 +87,13 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
         let QpCtx { qp, mrs, requests, srqs, recv_scratch, .. } = self;
         let receiver = Receiver { mrs, requests, srqs, qp };
         match accept(&receiver, &segment, SegmentData::packet(payload), recv_scratch) {
-            Ok(()) => self.arrived(self.qp.dest_qpn, &segment),
+            Ok(()) => {
+                if self.limited {
+                    let (device, messages) = (self.place.device, first.into());
+                    self.schedule.rates.charge(device, Flow::Rx, received.into(), messages);
+                }
+                self.arrived(self.qp.dest_qpn, &segment);
+            }
             Err(UcRejection::Memory(refusal)) => placement_failed(self, refusal),
             Err(UcRejection::Source) => unreachable!("its data are in the packet"),
             Err(UcRejection::Dropped(reason)) => {
@@ -149,7 +161,14 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
                 return Step::Waits;
             }
             *left -= 1;
-            match send_segment((self.mrs, self.qp), (self.place, self.mac), &work, payload, is_near, outlet) {
+            match send_segment(
+                (self.mrs, self.qp),
+                (self.place, self.mac, self.marks),
+                &work,
+                payload,
+                is_near,
+                outlet,
+            ) {
                 Ok(segment) => {
                     self.counters.packets_out += 1;
                     if self.departed(&work, &segment) {
@@ -168,7 +187,7 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
 /// Sends the next packet of `work`. Returns its segment, or the status with which the request ends.
 fn send_segment<'a, R: Region>(
     (mrs, qp): (&Mrs<R>, &Qp),
-    (place, mac): (QpRef, Mac),
+    (place, mac, marks): (QpRef, Mac, Marks),
     work: &Work<'a>,
     payload: Payload<'_>,
     is_near: bool,
@@ -189,7 +208,7 @@ fn send_segment<'a, R: Region>(
     };
     let raises = work.op.takes_receive();
     let packet = Packet {
-        path: qp.path(mac),
+        path: qp.path(mac, marks),
         bth: Bth {
             solicited: segment.solicited && segment.last && raises,
             mig: true,

@@ -7,7 +7,7 @@
 //! from the wire.
 
 use crate::agenda::drains::MAX_HELD;
-use crate::agenda::schedule::{Cost, OPERATION};
+use crate::agenda::schedule::{Cost, OPERATION, SentIn};
 use crate::base::memory::Region;
 use crate::base::qp_ref::QpRef;
 use crate::message::core::Core;
@@ -16,7 +16,7 @@ use crate::message::step::Step;
 use crate::message::transfer::Side;
 use crate::protocol::ud::packet::Datagram;
 use crate::protocol::ud::requester::{Sent, copy_datagram, datagram_failed, datagram_sent, pieces};
-use crate::protocol::ud::responder::{admit, datagram_arrived};
+use crate::protocol::ud::responder::{admit, admits_datagram, datagram_arrived};
 use crate::verbs::completion::{Sink, WcStatus};
 use crate::verbs::reason::Reason;
 use crate::verbs::request::Payload;
@@ -68,6 +68,9 @@ pub(crate) fn send_to_group<R: Region>(
             Err(status) => return datagram_failed(core, place, work, status, sink),
         }
     }
+    if core.is_limited(place.device) && !core.port.exists() {
+        core.schedule.sent(place.device, SentIn::Local, work.length.into(), 1);
+    }
     let mut borrowed = core.known(place, sink);
     if copies == 0 && served.is_none() {
         borrowed.counters.dropped(Reason::NoRoute);
@@ -96,6 +99,10 @@ fn copy_to_member<R: Region>(
 ) -> Result<Step, WcStatus> {
     let Datagram { ref packet, deth, imm } = *datagram;
     let (device, qp) = core.devices.known(to);
+    if device.limited && admit(device, to.qpn, deth).is_ok() && !admits_datagram(&mut core.schedule.rates, to)
+    {
+        return Ok(Step::More);
+    }
     if qp.held > 0 {
         // A datagram that the member does not take needs no copy and no place in the queue.
         if let Err(reason) = admit(device, to.qpn, deth) {

@@ -1,7 +1,9 @@
 //! The responder of a datagram QP: whether it takes a datagram, and the layout of the receive (IBTA
 //! 9.8.3).
 
+use crate::agenda::rates::{Flow, Rates};
 use crate::base::memory::Region;
+use crate::base::qp_ref::QpRef;
 use crate::message::ctx::QpCtx;
 use crate::message::transfer::{Elements, Span, TransferError, copy, scatter};
 use crate::objects::device::Device;
@@ -34,6 +36,14 @@ pub(super) fn admit<R>(device: &Device<R>, qpn: Qpn, deth: Deth) -> Result<&Qp, 
         return Err(Reason::Qkey);
     }
     Ok(qp)
+}
+
+/// Whether the rates of a device allow another datagram, which its QP takes.
+///
+/// Datagrams to QP1 set connections up, and are never too many.
+#[cold]
+pub(super) fn admits_datagram(rates: &mut Rates, place: QpRef) -> bool {
+    place.qpn == Qpn::GSI || rates.admits(place.device)
 }
 
 /// Checks whether a QP takes a datagram of `length` bytes.
@@ -102,6 +112,9 @@ pub(crate) fn datagram_arrived<R: Region, S: Sink>(
     length: u32,
 ) {
     ctx.counters.bytes_in += u64::from(length);
+    if ctx.limited && ctx.place.qpn != Qpn::GSI {
+        ctx.schedule.rates.charge(ctx.place.device, Flow::Rx, length.into(), 1);
+    }
     let (qpn, path) = (ctx.place.qpn, &packet.path);
     ctx.complete_claimed(|id| Completion {
         id,

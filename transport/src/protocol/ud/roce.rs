@@ -8,7 +8,7 @@ use crate::message::core::Core;
 use crate::message::outlet::PacketOutlet;
 use crate::message::step::Step;
 use crate::protocol::ud::packet::GRH;
-use crate::protocol::ud::responder::{DatagramPayload, accept, datagram_arrived};
+use crate::protocol::ud::responder::{DatagramPayload, accept, admits_datagram, datagram_arrived};
 use crate::protocol::ud::send::send_first_datagram;
 use crate::verbs::completion::Sink;
 use crate::verbs::reason::Reason;
@@ -30,7 +30,13 @@ pub(crate) fn receive_ud<R: Region>(
 ) -> Fate {
     let (device, _) = core.devices.known(place);
     let length = payload.len() as u32;
-    let filled = accept(device, place.qpn, deth, length)
+    let accepted = accept(device, place.qpn, deth, length);
+    // One that has found no receive was admitted before.
+    let may_be_limited = device.limited && accepted.is_ok() && posted == PostedReceives::MayComeYet;
+    if may_be_limited && !admits_datagram(&mut core.schedule.rates, place) {
+        return Fate::Done;
+    }
+    let filled = accepted
         .map(|acceptance| acceptance.fill(&grh(), DatagramPayload::Bytes(payload), &mut core.recv_scratch));
     match filled {
         Ok(Ok(())) => datagram_arrived(&mut core.known(place, sink), packet, (deth.src, imm), length),

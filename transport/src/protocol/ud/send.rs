@@ -1,5 +1,6 @@
 //! Routing and sending of datagrams.
 
+use crate::agenda::schedule::SentIn;
 use crate::base::gid::GidEntry;
 use crate::base::inter_worker::InterWorkerPart;
 use crate::base::memory::Region;
@@ -9,20 +10,20 @@ use crate::message::outlet::PacketOutlet;
 use crate::message::transfer::Side;
 use crate::objects::device::Device;
 use crate::objects::outstanding::Scratch;
-use crate::objects::qp::Qp;
 use crate::objects::qp::requester::Wait;
+use crate::objects::qp::{Direction, Qp};
 use crate::protocol::ud::group::send_to_group;
 use crate::protocol::ud::packet::{Datagram, datagram};
 use crate::protocol::ud::requester::{
     Sent, copy_datagram, datagram_failed, datagram_sent, local_elements, pieces,
 };
-use crate::protocol::ud::responder::datagram_arrived;
+use crate::protocol::ud::responder::{admit, admits_datagram, datagram_arrived};
 use crate::verbs::completion::{Sink, WcStatus};
 use crate::verbs::reason::Reason;
 use crate::verbs::request::{Destination, Payload};
 use crate::verbs::work::Work;
 use vrdma_wire::num::{Imm, VlanId};
-use vrdma_wire::roce::Packet;
+use vrdma_wire::roce::{Deth, Packet};
 
 /// The route of a datagram.
 enum DatagramRoute {
@@ -118,6 +119,11 @@ fn deliver_local<R: Region>(
 ) -> Sent {
     let Datagram { ref packet, deth, imm } = *datagram;
     let peer = QpRef { device: index, qpn: packet.bth.dest };
+    let may_be_limited = core.is_limited(place.device) || core.is_limited(index);
+    if may_be_limited && !is_within_rates(core, place, peer, deth, work) {
+        datagram_sent(&mut core.known(place, sink), work);
+        return Sent::ENDED;
+    }
     match copy_datagram(core, place, peer, work, datagram, payload) {
         Ok(Ok(())) => {
             datagram_arrived(&mut core.known(peer, sink), packet, (deth.src, imm), work.length);
@@ -141,6 +147,26 @@ fn deliver_local<R: Region>(
         }
     }
     Sent::ENDED
+}
+
+/// Counts a datagram to a QP of this engine as sent. Returns whether the QP's device may get it.
+#[cold]
+fn is_within_rates<R: Region>(
+    core: &mut Core<R>,
+    place: QpRef,
+    to: QpRef,
+    deth: Deth,
+    work: &Work<'_>,
+) -> bool {
+    if has_looked(core, place) {
+        // It was counted when it found no receive.
+        return true;
+    }
+    let turn = if core.port.exists() { SentIn::Wire(Direction::Requests) } else { SentIn::Local };
+    core.schedule.sent(place.device, turn, work.length.into(), 1);
+    core.schedule.rates.charge_qp(place, work.length.into(), 1);
+    let is_taken = core.devices.get(to.device).is_some_and(|device| admit(device, to.qpn, deth).is_ok());
+    !is_taken || !core.is_limited(to.device) || admits_datagram(&mut core.schedule.rates, to)
 }
 
 fn has_looked<R: Region>(core: &Core<R>, place: QpRef) -> bool {

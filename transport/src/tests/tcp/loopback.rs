@@ -3,6 +3,9 @@
 //! Payload goes from memory to memory, and nothing else changes.
 
 use super::*;
+use crate::agenda::rate::RateLimit;
+use crate::agenda::rates::RateLimits;
+use core::num::NonZeroU64;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use std::collections::VecDeque;
@@ -237,6 +240,34 @@ fn what_a_long_write_carries_goes_at_once_and_the_rest_in_its_turn() {
     assert_eq!(both.placed(), [true]);
     both.run();
     assert_eq!([both.state(A), both.state(B)], [QpState::Rts; 2]);
+}
+
+#[test]
+fn a_peer_that_has_a_rate_gets_nothing_but_what_it_takes_out_of_the_stream() {
+    let mut both = Both::new();
+    let data = pattern(LONG as usize, 9);
+    both.fill(A, &data);
+    let limit = RateLimit {
+        bytes: NonZeroU64::new(1_000_000),
+        messages: None,
+        burst: core::time::Duration::from_millis(10),
+    };
+    let limits = RateLimits { tx: RateLimit::default(), rx: limit };
+    let device = both.ends[B].device;
+    both.engine.set_rates(Instant(0), device, &limits).unwrap();
+    for id in 1..=20 {
+        both.write(A, id, LONG);
+    }
+    both.run();
+    // What B has not taken is still in the stream: a TCP has no room then.
+    assert!(both.placed().len() > 15 && both.placed().iter().all(|placed| !placed), "{:?}", both.placed());
+    assert!(both.engine.rate_counters(device).rx_held > 0);
+    both.engine.set_rates(Instant(0), device, &RateLimits::default()).unwrap();
+    both.run();
+    assert!(both.written(B, LONG) == data && both.placed().is_empty());
+    both.write(A, 21, LONG);
+    both.transmit();
+    assert_eq!(both.placed(), [true], "without a rate, payload goes at once");
 }
 
 #[test]

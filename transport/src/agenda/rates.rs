@@ -1,0 +1,485 @@
+//! The rates of devices and of QPs, and what was held back for them.
+
+use crate::agenda::rate::{Meter, RateLimit};
+use crate::base::qp_ref::QpRef;
+use crate::base::time::{Instant, SLOW_CHECK};
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use vrdma_wire::num::Qpn;
+
+/// How long answers of a device wait at most because of its rates.
+///
+/// Acknowledges that wait slow senders on other hosts. The wait is a quarter of the usual local ACK
+/// timeout (code 14), so nothing is sent again.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(16);
+/// The longest debt of a device for what comes by connections, which cannot be stopped at once.
+///
+/// Acknowledges wait no longer than [`PATIENCE`]. A longer debt would hold up only senders on this
+/// host, and for as long as others send too much.
+const LONGEST_DEBT: Duration = PATIENCE.saturating_mul(2);
+/// The longest debt of a device for data that it has asked for on the wire.
+///
+/// A request may ask for two gigabytes. At a low rate these would hold up all senders for hours.
+const LONGEST_OF_READS: Duration = Duration::from_secs(10);
+
+/// The limits of a device, in both directions.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct RateLimits {
+    /// Of what its QPs send.
+    pub tx: RateLimit,
+    /// Of what its QPs receive.
+    pub rx: RateLimit,
+}
+
+/// What was held back because of a device's rates.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct RateCounters {
+    /// How often its QPs had to wait before they sent more requests, or more answers. A rate of
+    /// a single QP counts, too. Waits at the same time count once.
+    pub tx_held: u64,
+    /// For how many nanoseconds any of them waited.
+    pub tx_held_ns: u64,
+    /// How often a message for it waited at its sender, or data in a stream, or its acknowledges.
+    /// Waits at the same time count once.
+    pub rx_held: u64,
+    /// For how many nanoseconds any of these waited.
+    pub rx_held_ns: u64,
+    /// Packets and datagrams of unreliable services that were dropped.
+    pub rx_limited: u64,
+}
+
+/// A direction, as the device sees it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Flow {
+    /// What leaves the device.
+    Tx,
+    /// What comes to it.
+    Rx,
+}
+
+/// One direction of a device with rates.
+#[derive(Default)]
+struct OneWay {
+    meter: Meter,
+    /// Until when the senders have been told to wait that wait already.
+    reserved: Instant,
+    /// Until when waits were counted.
+    counted: Instant,
+}
+
+/// A device with rates.
+#[derive(Default)]
+struct Limited {
+    tx: OneWay,
+    rx: OneWay,
+    counters: RateCounters,
+    /// Until when nothing is taken out of its streams.
+    streams_stopped: Option<Instant>,
+}
+
+impl Limited {
+    fn has_limits(&self) -> bool {
+        !(self.tx.meter.is_none() && self.rx.meter.is_none())
+    }
+
+    fn way(&self, flow: Flow) -> &OneWay {
+        match flow {
+            Flow::Tx => &self.tx,
+            Flow::Rx => &self.rx,
+        }
+    }
+
+    fn way_mut(&mut self, flow: Flow) -> &mut OneWay {
+        match flow {
+            Flow::Tx => &mut self.tx,
+            Flow::Rx => &mut self.rx,
+        }
+    }
+
+    /// Counts a wait. What of it was counted before is not counted again.
+    fn waited(&mut self, flow: Flow, (since, until): (Instant, Instant)) {
+        let counted = &mut self.way_mut(flow).counted;
+        let is_new = since >= *counted;
+        let nanos = until.0.saturating_sub(since.max(*counted).0);
+        *counted = until.max(*counted);
+        let RateCounters { tx_held, tx_held_ns, rx_held, rx_held_ns, .. } = &mut self.counters;
+        let (times, sum) = match flow {
+            Flow::Tx => (tx_held, tx_held_ns),
+            Flow::Rx => (rx_held, rx_held_ns),
+        };
+        (*times, *sum) = (*times + u64::from(is_new), *sum + nanos);
+    }
+}
+
+/// When a sender may go on that waits for a device.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Reserved {
+    pub(crate) at: Instant,
+    /// Whether it may go on then, whatever has moved meanwhile. If not, it only looks again.
+    pub(crate) is_its_own: bool,
+}
+
+/// The rates of all devices and QPs.
+#[derive(Default)]
+pub(crate) struct Rates {
+    /// By the device's index. Devices without rates have nothing here.
+    devices: BTreeMap<u32, Limited>,
+    /// QPs with a rate of their own.
+    qps: BTreeMap<QpRef, Meter>,
+    /// QPs that have waited for a time of their own, or do so.
+    granted: BTreeSet<QpRef>,
+    /// Whether any device or QP has a rate.
+    has_limits: bool,
+    /// Whether there is any rate, or something waits for one that there was.
+    any: bool,
+    /// The time of the current call, if there is any rate.
+    now: Instant,
+}
+
+impl Rates {
+    /// Whether any device or QP has a rate, or something waits. If not, nothing below has an
+    /// effect.
+    #[inline(always)]
+    pub(crate) fn any(&self) -> bool {
+        self.any
+    }
+
+    /// Records the time. It does not go back.
+    pub(crate) fn see(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+
+    /// Returns the time of the current call.
+    pub(crate) fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Sets the rates of a device, or takes them away.
+    pub(crate) fn set_device(&mut self, device: u32, limits: &RateLimits) {
+        if limits.tx.is_none() && limits.rx.is_none() {
+            // Counters stay for the operator.
+            if let Some(limited) = self.devices.get_mut(&device) {
+                *limited = Limited { counters: limited.counters, ..Limited::default() };
+            }
+        } else {
+            let limited = self.devices.entry(device).or_default();
+            limited.tx.meter.set(self.now, &limits.tx);
+            limited.rx.meter.set(self.now, &limits.rx);
+            // What was promised was so by the old rates.
+            (limited.tx.reserved, limited.rx.reserved) = (self.now, self.now);
+            limited.streams_stopped = None;
+        }
+        self.follow();
+    }
+
+    /// Sets the rate of a QP, or takes it away.
+    pub(crate) fn set_qp(&mut self, place: QpRef, limit: &RateLimit) {
+        if limit.is_none() {
+            self.qps.remove(&place);
+        } else {
+            self.qps.entry(place).or_default().set(self.now, limit);
+            // Its waits are counted there.
+            self.devices.entry(place.device).or_default();
+        }
+        self.follow();
+    }
+
+    /// Forgets a destroyed QP.
+    pub(crate) fn forget_qp(&mut self, place: QpRef) {
+        self.granted.remove(&place);
+        if self.qps.remove(&place).is_some() {
+            self.follow();
+        }
+    }
+
+    /// Forgets the rates of QPs of a device. Its own rates stay.
+    pub(crate) fn forget_qps(&mut self, device: u32) {
+        self.qps.retain(|place, _| place.device != device);
+        self.granted.retain(|place| place.device != device);
+        self.follow();
+    }
+
+    /// Forgets a device.
+    pub(crate) fn forget(&mut self, device: u32) {
+        self.devices.remove(&device);
+        self.forget_qps(device);
+    }
+
+    fn follow(&mut self) {
+        self.has_limits = !self.qps.is_empty() || self.devices.values().any(Limited::has_limits);
+        self.any |= self.has_limits;
+    }
+
+    /// Notes that nothing waits.
+    pub(crate) fn nothing_waits(&mut self) {
+        if !self.has_limits {
+            self.any = false;
+            self.granted.clear();
+        }
+    }
+
+    /// Returns the counters of a device.
+    pub(crate) fn counters(&self, device: u32) -> RateCounters {
+        self.devices.get(&device).map(|limited| limited.counters).unwrap_or_default()
+    }
+
+    /// Whether a device has rates, or a QP of it one of its own.
+    pub(crate) fn concern(&self, device: u32) -> bool {
+        let first = QpRef { device, qpn: Qpn::truncate(0) };
+        self.devices.get(&device).is_some_and(Limited::has_limits)
+            || self.qps.range(first..).next().is_some_and(|(place, _)| place.device == device)
+    }
+
+    /// Returns until when nothing more may move; `None` if something may now.
+    pub(crate) fn wait(&self, device: u32, flow: Flow) -> Option<Instant> {
+        self.devices.get(&device)?.way(flow).meter.wait(self.now)
+    }
+
+    /// Returns until when a QP has to wait because of its own rate.
+    pub(crate) fn wait_of_qp(&self, place: QpRef) -> Option<Instant> {
+        self.qps.get(&place)?.wait(self.now)
+    }
+
+    /// Returns how many bytes may move without a debt.
+    pub(crate) fn left(&self, device: u32, flow: Flow) -> u64 {
+        let Some(limited) = self.devices.get(&device) else { return u64::MAX };
+        limited.way(flow).meter.bytes_left(self.now).unwrap_or(u64::MAX)
+    }
+
+    /// Returns how many messages a device may send without a debt.
+    pub(crate) fn messages_left(&self, device: u32) -> u64 {
+        let limited = self.devices.get(&device);
+        limited.and_then(|limited| limited.tx.meter.messages_left(self.now)).unwrap_or(u64::MAX)
+    }
+
+    /// Returns how many bytes a QP may send without a debt.
+    pub(crate) fn left_of_qp(&self, place: QpRef) -> u64 {
+        self.qps.get(&place).and_then(|meter| meter.bytes_left(self.now)).unwrap_or(u64::MAX)
+    }
+
+    /// Counts what came by a connection without being asked for, and returns until when nothing
+    /// more may.
+    pub(crate) fn charge_unasked(&mut self, device: u32, bytes: u64, messages: u64) -> Option<Instant> {
+        self.charge_up_to(device, (bytes, messages), LONGEST_DEBT)
+    }
+
+    /// Counts what a device has asked for, and returns until when nothing more may move.
+    pub(crate) fn charge_asked(&mut self, device: u32, bytes: u64) -> Option<Instant> {
+        self.charge_up_to(device, (bytes, 0), LONGEST_OF_READS)
+    }
+
+    fn charge_up_to(
+        &mut self,
+        device: u32,
+        (bytes, messages): (u64, u64),
+        most: Duration,
+    ) -> Option<Instant> {
+        let now = self.now;
+        let meter = &mut self.devices.get_mut(&device)?.rx.meter;
+        meter.charge_up_to(now, bytes, messages, most);
+        meter.wait(now)
+    }
+
+    /// Counts what has moved, and returns until when nothing more may.
+    pub(crate) fn charge(&mut self, device: u32, flow: Flow, bytes: u64, messages: u64) -> Option<Instant> {
+        let now = self.now;
+        let meter = &mut self.devices.get_mut(&device)?.way_mut(flow).meter;
+        meter.charge(now, bytes, messages);
+        meter.wait(now)
+    }
+
+    /// Counts what a QP has sent.
+    pub(crate) fn charge_qp(&mut self, place: QpRef, bytes: u64, messages: u64) {
+        let now = self.now;
+        if let Some(meter) = self.qps.get_mut(&place) {
+            meter.charge(now, bytes, messages);
+        }
+    }
+
+    /// Returns when a sender may go on that waits for a device until `at`, at the earliest.
+    ///
+    /// Senders that wait get times one after the other, so that they do not all come at once.
+    /// `next` is what the sender has for the device.
+    pub(crate) fn reserve(&mut self, (device, flow): (u32, Flow), at: Instant, next: u64) -> Reserved {
+        let now = self.now;
+        let Some(limited) = self.devices.get_mut(&device) else { return Reserved { at, is_its_own: true } };
+        let way = limited.way_mut(flow);
+        // A sender with a late time looks again before that, because others may have gone, or the
+        // rate may have changed.
+        let (at, latest) = (at.max(way.reserved), now + SLOW_CHECK);
+        let is_its_own = at <= latest;
+        if is_its_own {
+            way.reserved = at + way.meter.time_of(next, 1);
+        }
+        let at = at.min(latest);
+        limited.waited(flow, (now, at));
+        Reserved { at, is_its_own }
+    }
+
+    /// Lets a QP go on when it has waited for its time, although others have moved something
+    /// meanwhile.
+    pub(crate) fn grant(&mut self, place: QpRef) {
+        self.granted.insert(place);
+    }
+
+    /// Whether a QP has waited for a time of its own, which it now uses.
+    pub(crate) fn is_granted(&mut self, place: QpRef) -> bool {
+        self.granted.remove(&place)
+    }
+
+    /// Counts a wait of a device.
+    pub(crate) fn waited(&mut self, device: u32, flow: Flow, wait: (Instant, Instant)) {
+        if let Some(limited) = self.devices.get_mut(&device) {
+            limited.waited(flow, wait);
+        }
+    }
+
+    /// Notes that nothing is taken out of a device's streams until some time.
+    pub(crate) fn stop_streams(&mut self, device: u32, until: Instant) {
+        let now = self.now;
+        if let Some(limited) = self.devices.get_mut(&device) {
+            limited.streams_stopped = Some(until);
+            limited.waited(Flow::Rx, (now, until));
+        }
+    }
+
+    /// Returns when a device may take something out of its streams again.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        self.devices.values().filter_map(|limited| limited.streams_stopped).min()
+    }
+
+    /// Forgets the times that have come at which devices look at their streams.
+    pub(crate) fn look_at_streams(&mut self) {
+        let now = self.now;
+        for limited in self.devices.values_mut() {
+            limited.streams_stopped = limited.streams_stopped.filter(|&at| at > now);
+        }
+    }
+
+    /// Whether a packet or datagram of an unreliable service may come for a device. If not, it is
+    /// counted as dropped.
+    ///
+    /// One that comes counts once it was [taken](Rates::charge), so that others cost nothing.
+    pub(crate) fn admits(&mut self, device: u32) -> bool {
+        let now = self.now;
+        let Some(limited) = self.devices.get_mut(&device) else { return true };
+        let is_free = limited.rx.meter.wait(now).is_none();
+        limited.counters.rx_limited += u64::from(!is_free);
+        is_free
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::num::NonZeroU64;
+    use vrdma_wire::num::Qpn;
+
+    /// A device that may receive a megabyte in a second.
+    fn limited() -> (Rates, RateLimits) {
+        let rx =
+            RateLimit { bytes: NonZeroU64::new(1_000_000), messages: None, burst: Duration::from_millis(10) };
+        let (mut rates, limits) = (Rates::default(), RateLimits { rx, ..RateLimits::default() });
+        rates.set_device(7, &limits);
+        (rates, limits)
+    }
+
+    #[test]
+    fn a_sender_that_has_waited_goes_on_although_others_send_more_than_they_may() {
+        let (mut rates, _) = limited();
+        let place = QpRef { device: 1, qpn: Qpn::truncate(5) };
+        let mut now = Instant(0);
+        for round in 0..100 {
+            // Another host never stops.
+            for _ in 0..1000 {
+                rates.charge_unasked(7, 4096, 1);
+            }
+            let until = rates.wait(7, Flow::Rx).expect("the rate is used up");
+            assert!(until <= now + LONGEST_DEBT + Duration::from_millis(5), "{round}: {until:?}");
+            assert!(!rates.is_granted(place));
+            let reserved = rates.reserve((7, Flow::Rx), until, 1000);
+            assert!(reserved.is_its_own && reserved.at <= now + SLOW_CHECK, "{round}: {reserved:?}");
+            rates.grant(place);
+            now = reserved.at;
+            rates.see(now);
+            rates.charge_unasked(7, 4096, 1);
+            // It goes once.
+            assert!(rates.wait(7, Flow::Rx).is_some() && rates.is_granted(place));
+        }
+    }
+
+    #[test]
+    fn a_sender_with_a_late_time_looks_again_and_keeps_no_other_from_an_earlier_one() {
+        let (mut rates, _) = limited();
+        rates.charge(7, Flow::Rx, 10_000_000, 1);
+        let place = |qpn| QpRef { device: 1, qpn: Qpn::truncate(qpn) };
+        let until = rates.wait(7, Flow::Rx).expect("the rate is used up");
+        assert!(until > Instant(0) + Duration::from_secs(9));
+        let looks = Reserved { at: Instant(0) + SLOW_CHECK, is_its_own: false };
+        assert_eq!(rates.reserve((7, Flow::Rx), until, 1000), looks);
+        // Who comes next has a time behind those that have one, in the same direction.
+        let soon = Instant(1_000_000);
+        let times = [Flow::Rx, Flow::Rx, Flow::Tx].map(|flow| rates.reserve((7, flow), soon, 1000));
+        let expected = [soon, soon + Duration::from_millis(1), soon];
+        assert_eq!(times, expected.map(|at| Reserved { at, is_its_own: true }));
+        // What is gone has nothing.
+        [2, 3].into_iter().for_each(|qpn| rates.grant(place(qpn)));
+        rates.forget_qp(place(2));
+        rates.forget_qps(1);
+        assert!(![2, 3].into_iter().any(|qpn| rates.is_granted(place(qpn))));
+    }
+
+    #[test]
+    fn rates_that_are_gone_cost_nothing_once_nothing_waits() {
+        let (mut rates, limits) = limited();
+        let place = QpRef { device: 7, qpn: Qpn::truncate(5) };
+        rates.set_qp(place, &limits.rx);
+        rates.nothing_waits();
+        assert!(rates.any() && rates.concern(7));
+        rates.set_device(7, &RateLimits::default());
+        rates.nothing_waits();
+        assert!(rates.any() && rates.concern(7) && !rates.concern(6) && !rates.concern(8));
+        rates.forget_qp(place);
+        assert!(rates.any() && !rates.concern(7), "something may wait");
+        rates.nothing_waits();
+        assert!(!rates.any());
+    }
+
+    #[test]
+    fn what_is_dropped_is_counted_and_costs_nothing() {
+        let (mut rates, _) = limited();
+        for _ in 0..3 {
+            assert!(rates.admits(7));
+            rates.charge(7, Flow::Rx, 4000, 1);
+        }
+        assert!((0..5).all(|_| !rates.admits(7)));
+        assert_eq!(rates.counters(7).rx_limited, 5);
+        rates.see(Instant(2_001_000));
+        assert!(rates.admits(7));
+        assert!((0..5).all(|_| rates.admits(8)), "a device without rates");
+    }
+
+    #[test]
+    fn waits_at_the_same_time_count_once() {
+        let (mut rates, _) = limited();
+        let waits = [(10, 20), (10, 20), (15, 25), (12, 18), (25, 30), (40, 50)];
+        for (since, until) in waits {
+            rates.waited(7, Flow::Tx, (Instant(since), Instant(until)));
+        }
+        // Another direction, and another device.
+        rates.waited(7, Flow::Rx, (Instant(0), Instant(5)));
+        rates.waited(8, Flow::Tx, (Instant(0), Instant(5)));
+        let expected = RateCounters { tx_held: 3, tx_held_ns: 30, rx_held: 1, rx_held_ns: 5, rx_limited: 0 };
+        assert_eq!(rates.counters(7), expected);
+    }
+
+    #[test]
+    fn a_read_makes_no_longer_debt_than_its_limit() {
+        let (mut rates, _) = limited();
+        let until = rates.charge_asked(7, 1 << 31).expect("it is more than the rate");
+        assert!(until > Instant(0) + LONGEST_OF_READS, "{until:?}");
+        assert!(until <= Instant(0) + LONGEST_OF_READS + Duration::from_millis(10), "{until:?}");
+        // Others add nothing.
+        assert_eq!(rates.charge_asked(7, 1 << 31), Some(until));
+    }
+}

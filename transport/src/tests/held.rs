@@ -1,0 +1,237 @@
+//! Rates beside each other: what a rate holds back, and what it must not.
+//!
+//! Shows: quality-of-service.
+
+use super::datagrams::{QKEY, Ud, to};
+use super::wire::{A, B, Host, Net};
+use super::*;
+use crate::agenda::rate::RateLimit;
+use crate::agenda::rates::{Flow, RateLimits};
+use crate::base::qp_ref::QpRef;
+use core::num::NonZeroU64;
+use vrdma_wire::num::Qkey;
+use vrdma_wire::roce::{Body, Rc};
+
+/// Bytes in a second of the limits in these tests.
+const BYTES: u64 = 1_000_000;
+
+fn bytes() -> RateLimit {
+    RateLimit { bytes: NonZeroU64::new(BYTES), messages: None, burst: Duration::from_millis(10) }
+}
+
+fn tx() -> RateLimits {
+    RateLimits { tx: bytes(), rx: RateLimit::default() }
+}
+
+fn rx() -> RateLimits {
+    RateLimits { tx: RateLimit::default(), rx: bytes() }
+}
+
+/// Connects two more QPs of host A's device with each other.
+fn join_here(net: &mut Net) -> [End; 2] {
+    let now = net.now;
+    let Host { engine, log, end, .. } = &mut net.hosts[A];
+    let ends =
+        [(), ()].map(|()| End { qpn: engine.create_qp(end.device, qp_init(end.pd)).unwrap(), ..end.clone() });
+    for (own, peer) in [(&ends[0], &ends[1]), (&ends[1], &ends[0])] {
+        for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR), (QpState::Rts, TO_RTS)] {
+            let attr = QpAttr { state, ..attr_to(peer) };
+            engine.modify_qp(now, own.device, own.qpn, mask, &attr, log).unwrap();
+        }
+    }
+    ends
+}
+
+/// Returns what of the rate a device has not used.
+fn left(net: &Net, host: usize, flow: Flow) -> u64 {
+    let Host { engine, end, .. } = &net.hosts[host];
+    engine.core.schedule.rates.left(end.device.0, flow)
+}
+
+#[test]
+fn busy_messages_on_this_host_leave_a_limited_device_its_turns_of_the_port() {
+    let mut net = Net::connected_with(|a| a.timeout = 14, |b| b.timeout = 14);
+    let [own, peer] = join_here(&mut net);
+    let device = own.device;
+    net.hosts[A].engine.set_rates(net.now, device, &tx()).unwrap();
+    let remote = net.hosts[B].end.remote(0);
+    let (mut here, mut wire) = ([0_u64; 2], [0_u64; 2]);
+    let end = net.now + Duration::from_secs(4);
+    while net.now < end {
+        while here[0] - here[1] < 8 {
+            let Host { engine, log, .. } = &mut net.hosts[A];
+            let (op, sges) = (write_to(peer.remote(0)), [own.sge(0, 16 << 10)]);
+            let payload = Payload::Sges(&sges);
+            let request =
+                SendRequest { id: 1000, signaled: true, solicited: false, fence: false, op, payload };
+            engine.post_send(net.now, device, OWNER, own.qpn, &request, log).unwrap();
+            here[0] += 1;
+        }
+        while wire[0] - wire[1] < 8 {
+            let sges = [net.hosts[A].end.sge(0, 16 << 10)];
+            net.post(A, 1, write_to(remote), Payload::Sges(&sges));
+            wire[0] += 1;
+        }
+        for host in [A, B, A, B] {
+            net.work(host);
+            net.carry(host, |_, _| true);
+        }
+        let ended = net.hosts[A].statuses();
+        for &(id, status) in &ended {
+            assert_eq!(status, WcStatus::Success);
+            if id == 1000 { here[1] += 1 } else { wire[1] += 1 }
+        }
+        if ended.is_empty() {
+            let next = net.hosts.iter().filter_map(|host| host.engine.poll_timeout()).min();
+            net.now = next.expect("the rate is waited for").max(net.now);
+        }
+    }
+    let moved = [here[1], wire[1]].map(|messages| messages * (16 << 10));
+    let sum: u64 = moved.iter().sum();
+    assert!(sum.abs_diff(4 * BYTES) < BYTES / 4, "{moved:?}");
+    assert!(moved.iter().all(|moved| moved * 4 > sum), "each has its part: {moved:?}");
+}
+
+#[test]
+fn a_low_rate_lets_no_acknowledge_come_too_late() {
+    // Each QP has a packet in 8 ms, and asks for an acknowledge with every 32nd by itself.
+    const QPS: u32 = 8;
+    let mut net = Net::connected_with(|a| a.timeout = 14, |b| b.timeout = 14);
+    let device = net.hosts[A].end.device;
+    let mut ends = vec![net.hosts.each_ref().map(|host| host.end.clone())];
+    for _ in 1..QPS {
+        net.second_pair();
+        ends.push(net.hosts.each_ref().map(|host| host.end.clone()));
+    }
+    net.hosts[A].engine.set_rates(net.now, device, &tx()).unwrap();
+    for pair in &ends {
+        net.hosts[A].end = pair[A].clone();
+        let sges = [pair[A].sge(0, 100_000)];
+        net.post(A, 1, write_to(pair[B].remote(0)), Payload::Sges(&sges));
+    }
+    let end = net.now + Duration::from_secs(5);
+    let mut done = 0;
+    while done < QPS && net.now < end {
+        for host in [A, B, A, B] {
+            net.work(host);
+            net.carry(host, |_, _| true);
+        }
+        done += net.hosts[A].statuses().len() as u32;
+        let next = net.hosts.iter().filter_map(|host| host.engine.poll_timeout()).min();
+        if let Some(next) = next {
+            net.now = next.max(net.now);
+        }
+    }
+    let counters = net.hosts[A].engine.counters(device);
+    assert_eq!((done, counters.timeouts, counters.retries), (QPS, 0, 0));
+}
+
+#[test]
+fn packets_that_are_not_accepted_cost_a_receiver_nothing() {
+    let mut net = Net::connected();
+    let device = net.hosts[B].end.device;
+    net.hosts[B].engine.set_rates(net.now, device, &rx()).unwrap();
+    let full = left(&net, B, Flow::Rx);
+    let sges = [net.hosts[A].end.sge(0, 1000)];
+    net.post(A, 1, write_to(net.hosts[B].end.remote(0)), Payload::Sges(&sges));
+    net.work(A);
+    let frames = std::mem::take(&mut net.hosts[A].cable.frames);
+    assert_eq!(frames.len(), 1);
+    let write = wire::parse(&frames[0]);
+    let Body::Rc(Rc::Write(_)) = write.body else { panic!("a WRITE: {write:?}") };
+    // To another QP, from another host, and out of order.
+    let mut strays = [write; 3];
+    strays[0].bth.dest = Qpn::truncate(0x777);
+    strays[1].path.src = Gid::from_ipv4([10, 0, 0, 99]);
+    strays[2].bth.psn = write.bth.psn.add(100);
+    for stray in &strays {
+        (0..100).for_each(|_| net.inject(A, stray, &[7; 1000]));
+    }
+    assert_eq!(left(&net, B, Flow::Rx), full);
+    // The one that is accepted counts, and its duplicates do not.
+    (0..100).for_each(|_| net.deliver(A, &frames[0]));
+    assert_eq!(left(&net, B, Flow::Rx), full - 1000);
+}
+
+#[test]
+fn datagrams_that_are_not_accepted_cost_a_receiver_nothing() {
+    let mut ud = Ud::new();
+    let (a, b) = (ud.a.clone(), ud.b.clone());
+    let rate = RateLimit { messages: NonZeroU64::new(1000), bytes: None, burst: Duration::from_millis(5) };
+    let limits = RateLimits { rx: rate, tx: RateLimit::default() };
+    ud.pair.engine.set_rates(ud.pair.now, b.device, &limits).unwrap();
+    let stray = Destination { qkey: Qkey(QKEY.0 + 1), ..to(&a, &b) };
+    for id in 0..5 {
+        ud.pair.post_recv(&b, id, &[b.sge(0, 4136)]).unwrap();
+        (0..10).for_each(|_| ud.send(100, &stray, SEND, Payload::Inline(b"stray")));
+        ud.pair.run();
+    }
+    (0..5).for_each(|id| ud.send(id, &to(&a, &b), SEND, Payload::Inline(b"wanted")));
+    ud.pair.run();
+    let arrived = ud.pair.log.completions.iter().filter(|(device, ..)| *device == b.device).count();
+    assert_eq!((arrived, ud.pair.engine.rate_counters(b.device).rx_limited), (5, 0));
+}
+
+#[test]
+fn who_reads_has_its_turn_although_the_device_that_is_read_sends_all_the_time() {
+    let mut pair = Pair::connected();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    // A second pair, so that reads do not wait behind writes.
+    let [c, d] = [&a, &b]
+        .map(|end| End { qpn: pair.engine.create_qp(end.device, qp_init(end.pd)).unwrap(), ..end.clone() });
+    pair.connect(&c, attr_to(&d), QpState::Rts);
+    pair.connect(&d, attr_to(&c), QpState::Rts);
+    pair.engine.set_rates(pair.now, b.device, &tx()).unwrap();
+    let length = 20_000;
+    let (mut writes, mut reads) = ([0_u64; 2], [0_u64; 2]);
+    let end = pair.now + Duration::from_secs(4);
+    while pair.now < end {
+        while writes[0] - writes[1] < 8 {
+            pair.post(&b, 1, write_to(a.remote(0)), Payload::Sges(&[b.sge(0, length)])).unwrap();
+            writes[0] += 1;
+        }
+        while reads[0] - reads[1] < 8 {
+            let op = SendOp::Read { remote: d.remote(0) };
+            pair.post(&c, 2, op, Payload::Sges(&[c.sge(0, length)])).unwrap();
+            reads[0] += 1;
+        }
+        while pair.engine.poll(pair.now, 1 << 20, &mut pair.log) {}
+        let ended = pair.statuses();
+        writes[1] += ended.iter().filter(|status| status.1 == 1).count() as u64;
+        reads[1] += ended.iter().filter(|status| status.1 == 2).count() as u64;
+        if ended.is_empty() {
+            pair.now = pair.engine.poll_timeout().expect("the rate is waited for").max(pair.now);
+        }
+    }
+    let moved = [writes[1], reads[1]].map(|messages| messages * u64::from(length));
+    let sum: u64 = moved.iter().sum();
+    assert!(sum.abs_diff(4 * BYTES) < BYTES / 4, "{moved:?}");
+    assert!(moved.iter().all(|moved| moved * 5 > sum), "each has its part: {moved:?}");
+}
+
+#[test]
+fn rates_of_one_device_are_not_looked_at_for_messages_of_others() {
+    let mut pair = Pair::connected();
+    let (a, b) = (pair.a.clone(), pair.b.clone());
+    let other = pair.engine.add_device(Limits::default());
+    let place = |end: &End| QpRef { device: end.device.0, qpn: end.qpn };
+    let concerned = |pair: &Pair| [&a, &b].map(|end| pair.engine.is_limited_here(place(end)));
+    pair.engine.set_rates(pair.now, other, &tx()).unwrap();
+    assert!(pair.engine.core.schedule.rates.any());
+    assert_eq!(concerned(&pair), [false; 2]);
+    // They are looked at for both ends of a device's messages, also if only a QP has a rate.
+    pair.engine.set_rates(pair.now, b.device, &tx()).unwrap();
+    assert_eq!(concerned(&pair), [true; 2]);
+    pair.engine.set_qp_rate(pair.now, b.device, b.qpn, &bytes()).unwrap();
+    pair.engine.set_rates(pair.now, b.device, &RateLimits::default()).unwrap();
+    assert_eq!(concerned(&pair), [true; 2]);
+    pair.engine.set_qp_rate(pair.now, b.device, b.qpn, &RateLimit::default()).unwrap();
+    assert_eq!(concerned(&pair), [false; 2]);
+    // A QP takes its rate with it.
+    pair.engine.set_qp_rate(pair.now, a.device, a.qpn, &bytes()).unwrap();
+    pair.engine.destroy_qp(a.device, a.qpn).unwrap();
+    assert!(!pair.engine.core.is_limited(a.device.0));
+    pair.engine.set_qp_rate(pair.now, b.device, b.qpn, &bytes()).unwrap();
+    pair.engine.reset_device(b.device);
+    assert!(!pair.engine.core.is_limited(b.device.0) && pair.engine.core.is_limited(other.0));
+}
