@@ -2,6 +2,7 @@
 
 use crate::save::Violation;
 use crate::save::record::Counts;
+use crate::verbs::op::WcOpcode;
 use crate::verbs::reason::Reason;
 use vrdma_wire::DropReason;
 
@@ -298,6 +299,26 @@ impl MalformedFrames {
     /// Iterates over names of reasons and counts.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         DropReason::ALL.iter().map(|&reason| (reason.name(), self.of(reason)))
+    }
+}
+
+impl Counters {
+    /// Returns the counter of executed requests that complete with this operation.
+    #[inline]
+    pub(crate) fn of(&mut self, opcode: WcOpcode) -> &mut u64 {
+        match opcode {
+            WcOpcode::Send => &mut self.sends,
+            WcOpcode::Write => &mut self.writes,
+            WcOpcode::Read => &mut self.reads,
+            WcOpcode::CompareSwap => &mut self.compare_swaps,
+            WcOpcode::FetchAdd => &mut self.fetch_adds,
+            WcOpcode::BindMw => &mut self.binds,
+            WcOpcode::LocalInvalidate => &mut self.invalidations,
+            WcOpcode::Flush => &mut self.flush_requests,
+            WcOpcode::AtomicWrite => &mut self.atomic_writes,
+            WcOpcode::RegMr => &mut self.registrations,
+            WcOpcode::Recv | WcOpcode::RecvWriteImm => &mut self.receives,
+        }
     }
 }
 

@@ -15,7 +15,6 @@ pub use placement::{FlushScope, Placement};
 
 use crate::base::memory::Access;
 use crate::save::fields::same_fields;
-use crate::verbs::counters::Counters;
 use crate::verbs::window::Bind;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::SeqCst;
@@ -162,8 +161,6 @@ pub enum WcOpcode {
 pub(crate) struct Row {
     /// The operation that its completion reports.
     pub(crate) opcode: WcOpcode,
-    /// The counter of its requests that were executed.
-    pub(crate) counter: fn(&mut Counters) -> &mut u64,
     /// Direction of the payload.
     pub(crate) data: DataDirection,
     /// Length of its messages in bytes; `None` if any length is allowed.
@@ -197,7 +194,6 @@ pub(crate) const OF_RECEIVES: Access = Access::LOCAL_WRITE;
 
 const SEND: Row = Row {
     opcode: WcOpcode::Send,
-    counter: |counters| &mut counters.sends,
     data: DataDirection::Out,
     length: None,
     local: Access::NONE,
@@ -213,7 +209,6 @@ const SEND: Row = Row {
 
 const WRITE: Row = Row {
     opcode: WcOpcode::Write,
-    counter: |counters| &mut counters.writes,
     remote: Access::REMOTE_WRITE,
     receive: Receive::WithImm,
     message: Message::Write,
@@ -224,7 +219,6 @@ const WRITE: Row = Row {
 /// The row of READs. Responses are sent without their request: this row has all that they need.
 pub(crate) const READ: Row = Row {
     opcode: WcOpcode::Read,
-    counter: |counters| &mut counters.reads,
     data: DataDirection::Back,
     length: None,
     local: Access::LOCAL_WRITE,
@@ -240,7 +234,6 @@ pub(crate) const READ: Row = Row {
 
 const COMPARE_SWAP: Row = Row {
     opcode: WcOpcode::CompareSwap,
-    counter: |counters| &mut counters.compare_swaps,
     length: Some(8),
     remote: Access::REMOTE_ATOMIC,
     unaligned: 7,
@@ -248,12 +241,10 @@ const COMPARE_SWAP: Row = Row {
     ..READ
 };
 
-const FETCH_ADD: Row =
-    Row { opcode: WcOpcode::FetchAdd, counter: |counters| &mut counters.fetch_adds, ..COMPARE_SWAP };
+const FETCH_ADD: Row = Row { opcode: WcOpcode::FetchAdd, ..COMPARE_SWAP };
 
 const ATOMIC_WRITE: Row = Row {
     opcode: WcOpcode::AtomicWrite,
-    counter: |counters| &mut counters.atomic_writes,
     length: Some(8),
     remote: Access::REMOTE_WRITE,
     unaligned: 7,
@@ -271,21 +262,13 @@ const FLUSH_PERSISTENT: Row = flush(Access::FLUSH_PERSISTENT);
 const FLUSH_BOTH: Row = flush(Access::FLUSH);
 
 const fn flush(remote: Access) -> Row {
-    Row {
-        opcode: WcOpcode::Flush,
-        counter: |counters| &mut counters.flush_requests,
-        length: Some(0),
-        remote,
-        unaligned: 0,
-        ..ATOMIC_WRITE
-    }
+    Row { opcode: WcOpcode::Flush, length: Some(0), remote, unaligned: 0, ..ATOMIC_WRITE }
 }
 
 const SEND_INVALIDATE: Row = Row { services: Services::Reliable, ..SEND };
 
 const BIND_MW: Row = Row {
     opcode: WcOpcode::BindMw,
-    counter: |counters| &mut counters.binds,
     length: Some(0),
     receive: Receive::Never,
     message: Message::None,
@@ -294,11 +277,9 @@ const BIND_MW: Row = Row {
     ..SEND
 };
 
-const LOCAL_INVALIDATE: Row =
-    Row { opcode: WcOpcode::LocalInvalidate, counter: |counters| &mut counters.invalidations, ..BIND_MW };
+const LOCAL_INVALIDATE: Row = Row { opcode: WcOpcode::LocalInvalidate, ..BIND_MW };
 
-const REG_MR: Row =
-    Row { opcode: WcOpcode::RegMr, counter: |counters| &mut counters.registrations, ..BIND_MW };
+const REG_MR: Row = Row { opcode: WcOpcode::RegMr, ..BIND_MW };
 
 impl Atomic {
     /// Returns the atomic that a packet of this kind and with these values asks for.
@@ -445,6 +426,7 @@ same_fields!(SendOp, Operation {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::verbs::counters::Counters;
 
     const PLACE: Remote = Remote { addr: 8, rkey: Rkey(1) };
 
