@@ -13,6 +13,7 @@
 //! | [`stock_peer`] | a guest without a VM that plays with a server of `ibv_*_pingpong` |
 //! | [`remote_host`] | a host on the wire with an independent TCP implementation |
 //! | [`lab`] | a daemon with some guests |
+//! | [`greedy`] | a guest that wants to send all the time |
 //! | [`pingpong`] | bystanders that a hostile guest must not disturb |
 //! | [`fatal`] | a report from a test's process that a signal ends |
 //!
@@ -21,6 +22,7 @@
 
 pub mod daemon;
 pub mod fatal;
+pub mod greedy;
 pub mod header;
 pub mod lab;
 pub mod net;

@@ -232,7 +232,7 @@
 //! * iWARP between two QPs of one engine without FPDUs: `protocol/local.rs`. Today guests of one
 //!   worker use `streams/user_tcp/loopback.rs` of the backend.
 //! * DCQCN: `objects/roce/requester_state.rs` (a rate beside the window), `protocol/roce/mod.rs`
-//!   and `protocol/roce/retry.rs` (a second deadline), and `agenda/schedule.rs` (a queue in time).
+//!   and `protocol/roce/retry.rs` (a second deadline). QPs wait in `agenda/schedule/delays.rs`.
 //!   Marks arrive in `protocol/roce/responder_rx.rs` and `protocol/uc/roce.rs`. Notifications pass
 //!   through `engine/arrive.rs` and `protocol/roce/responder_tx.rs`.
 //! * Selective repeat: the files of requester and responder in `protocol/roce/`.
@@ -266,12 +266,15 @@ mod tests;
 mod verbs;
 
 pub use agenda::drains::DrainRequest;
+pub use agenda::rate::{Meter, RateLimit};
+pub use agenda::rates::{RateCounters, RateLimits};
 pub use base::error::Error;
 pub use base::gid::GidEntry;
 pub use base::id::{CqId, DeviceId, OwnerId, PdId, SrqId, XrcdId};
 pub use base::inter_worker::{
     INTER_WORKER_BYTES, InterWorkerPacket, InterWorkerPart, InterWorkerPayload, PinnedRegion,
 };
+pub use base::marks::Marks;
 pub use base::memory::{Access, Fault, PageList, Region};
 pub use base::time::Instant;
 pub use engine::Engine;

@@ -93,7 +93,7 @@ impl Daemon {
                 Session::start(guest, socket, function.with_dma(dma))
             });
             let net = net.map(|socket| {
-                let memory_max = config.limits.memory_bytes();
+                let memory_max = config.limits_of(guest).memory_bytes();
                 let function = EthernetFunction::new(place.worker.clone(), place.port, memory_max);
                 Session::start(guest, socket, function)
             });

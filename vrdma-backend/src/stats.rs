@@ -272,7 +272,15 @@ fn guest_stats(worker: &mut Worker, guest: &Observed) -> GuestStats {
     let [rdma_listens, net_listens] = guest.listeners.each_ref().map(is_reachable);
     let objects = worker.counts(id);
     let listening = worker.streams.listening(id);
-    let transport = worker.engine.counters(id).iter().collect();
+    let mut transport: BTreeMap<&'static str, u64> = worker.engine.counters(id).iter().collect();
+    let held = worker.engine.rate_counters(id);
+    transport.extend([
+        ("tx_held", held.tx_held),
+        ("tx_held_us", held.tx_held_ns / 1000),
+        ("rx_held", held.rx_held),
+        ("rx_held_us", held.rx_held_ns / 1000),
+        ("rx_limited", held.rx_limited),
+    ]);
     GuestStats {
         name: guest.name.clone(),
         connected: Connected { rdma, net },

@@ -122,6 +122,11 @@ const PROMISES: &[(&str, &[Promise])] = &[
                 also: &["`cargo bench -p vrdma-tests --bench fairness`"],
             },
             Promise {
+                slug: "quality-of-service",
+                text: "guests have weights, rates and limits of their own, on one host, between hosts, over iWARP and for Ethernet",
+                also: &["`cargo bench -p vrdma-tests --bench qos`"],
+            },
+            Promise {
                 slug: "sleep",
                 text: "an idle daemon needs no processor, and no wake-up is lost",
                 also: &[],

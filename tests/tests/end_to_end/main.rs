@@ -51,6 +51,7 @@ mod multicast;
 mod order;
 mod order_commands;
 mod panics;
+mod qos;
 mod queues;
 mod refusals;
 mod scale;

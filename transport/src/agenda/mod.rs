@@ -3,5 +3,7 @@
 pub(crate) mod deadlines;
 pub(crate) mod drains;
 pub(crate) mod fan_out;
+pub(crate) mod rate;
+pub(crate) mod rates;
 pub(crate) mod schedule;
 pub(crate) mod sweeps;

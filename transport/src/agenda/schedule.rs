@@ -1,27 +1,31 @@
 //! Which QPs have work, and which QP has the next turn.
 //!
-//! Devices take turns by deficit round robin. Each round gives each device the same quantum, which
-//! pays for bytes and operations. A turn that costs more than the quantum leaves less for the next
-//! round.
+//! Devices take turns by deficit round robin. Each round gives each device a quantum for each unit
+//! of its weight, which pays for bytes and operations. What a device takes beyond that is missing
+//! in its next round.
 //!
 //! Within a device, QPs that owe an answer have turns before QPs with requests, until answers have
 //! cost a quantum more than requests. Then requests have turns until that is no longer so.
 //!
 //! An acknowledge therefore does not wait long for requests of other QPs. READ responses, which are
 //! answers too, cannot delay requests for ever. A device with work waits for one turn of each other
-//! device with work, which is at most two quanta.
+//! device with work, which is at most a quantum more than that device's weight in quanta.
 //!
 //! Shows: fairness.
 
+mod delays;
+mod holds;
 mod save;
 
 use crate::agenda::deadlines::Deadlines;
+use crate::agenda::rates::Rates;
 use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
 use crate::collections::flush::Flushes;
 use crate::collections::wakes::Wakes;
 use crate::objects::qp::Direction;
 use core::mem;
+use delays::{Delays, Hold};
 use std::collections::{BTreeSet, VecDeque};
 use vrdma_wire::num::Qpn;
 
@@ -33,6 +37,10 @@ pub(crate) const OPERATION: Cost = 512;
 
 /// Bytes after which a QP hands over to the next.
 pub(crate) const QP_TURN: u32 = 256 << 10;
+
+/// Long messages are copied in segments of a multiple of this, which is a multiple of every MTU.
+pub(crate) const GRAIN: u32 = 4096;
+const _: () = assert!(QP_TURN.is_multiple_of(GRAIN));
 
 /// Bytes that posts of a device copy themselves between two calls of
 /// [`Engine::poll`](crate::Engine::poll), approximately.
@@ -49,7 +57,8 @@ pub(crate) const TURN_PACKETS: usize = 64;
 /// No turn of a QP may cost more. A debt is then less than a quantum, and no device misses a round.
 pub(crate) const QUANTUM: Cost = QP_TURN as Cost + OPERATION;
 
-/// The lowest credit. A device with this debt still has a turn in each round.
+/// The lowest credit of a device of weight 1. A device with this debt still has a turn in each
+/// round.
 const DEBT: i64 = 1 - QUANTUM as i64;
 
 /// QPs of a device that wait for a turn in one direction.
@@ -109,11 +118,13 @@ impl TurnQueue {
 }
 
 /// A device's share of turns.
-///
-/// Rate limits, and weights other than 1, would change how much credit it gets, and when.
 struct Share {
     answers: TurnQueue,
     requests: TurnQueue,
+    /// Until when QPs that owe an answer have no turn.
+    answers_held: Option<Hold>,
+    /// Until when QPs with requests have no turn.
+    requests_held: Option<Hold>,
     /// Whether the device is in the round.
     listed: bool,
     /// Credit per round, as a multiple of [`QUANTUM`].
@@ -132,6 +143,8 @@ impl Default for Share {
         Share {
             answers: TurnQueue::default(),
             requests: TurnQueue::default(),
+            answers_held: None,
+            requests_held: None,
             listed: false,
             weight: 1,
             credit: 0,
@@ -143,9 +156,11 @@ impl Default for Share {
 }
 
 impl Share {
-    /// Returns the direction whose turn is next, or `None` if no QP waits.
+    /// Returns the direction whose turn is next, or `None` if no QP may have one.
     fn next(&self) -> Option<Direction> {
-        match (self.answers.is_empty(), self.requests.is_empty()) {
+        let answers = self.answers.is_empty() || self.answers_held.is_some();
+        let requests = self.requests.is_empty() || self.requests_held.is_some();
+        match (answers, requests) {
             (true, true) => None,
             (true, false) => Some(Direction::Requests),
             (false, true) => Some(Direction::Answers),
@@ -161,11 +176,41 @@ impl Share {
         }
     }
 
+    fn hold(&self, direction: Direction) -> Option<Hold> {
+        match direction {
+            Direction::Answers => self.answers_held,
+            Direction::Requests => self.requests_held,
+        }
+    }
+
+    fn hold_mut(&mut self, direction: Direction) -> &mut Option<Hold> {
+        match direction {
+            Direction::Answers => &mut self.answers_held,
+            Direction::Requests => &mut self.requests_held,
+        }
+    }
+
+    /// Returns how many entries may have a turn.
+    fn entries(&self) -> usize {
+        let count = |queue: &TurnQueue, hold: Option<Hold>| if hold.is_none() { queue.len() } else { 0 };
+        count(&self.answers, self.answers_held) + count(&self.requests, self.requests_held)
+    }
+
+    /// Returns the credit in each round.
+    fn quantum(&self) -> Cost {
+        QUANTUM * Cost::from(self.weight)
+    }
+
+    /// Returns the lowest credit. A device with this debt still has a turn in each round.
+    fn debt(&self) -> i64 {
+        1 - self.quantum() as i64
+    }
+
     /// Takes a cost from the credit.
     ///
-    /// Debt beyond a quantum is forgiven, so that no device misses more than a round.
+    /// Debt beyond that of a round is forgiven, so that no device misses more than a round.
     fn spend(&mut self, cost: Cost) {
-        self.credit = self.credit.saturating_sub_unsigned(cost).max(DEBT);
+        self.credit = self.credit.saturating_sub_unsigned(cost).max(self.debt());
     }
 }
 
@@ -178,8 +223,12 @@ pub(crate) struct Turns {
     round: VecDeque<u32>,
     /// Whether the turn of the first device has begun: it has its quantum.
     begun: bool,
-    /// Number of entries in all queues.
+    /// Number of entries in all queues that are not held.
     entries: usize,
+    /// The holds of all devices, by their ends: device, and whether it is that of answers.
+    holds: BTreeSet<(Instant, u32, bool)>,
+    /// QPs that wait for a time before they go into their queue.
+    later: Delays,
     /// Number of the current [`poll`](crate::Engine::poll), to which posts charge what they carry.
     poll: u64,
     /// Cost of messages that posts of all devices carried at once since that poll.
@@ -187,6 +236,19 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
+    /// Sets the weight of a device: its credit in each round, in quanta.
+    ///
+    /// The round in which the device is goes on with the credit that it has.
+    pub(crate) fn set_weight(&mut self, device: u32, weight: u32) {
+        let index = device as usize;
+        if index >= self.shares.len() {
+            self.make_shares(index);
+        }
+        let share = &mut self.shares[index];
+        share.weight = weight;
+        share.credit = share.credit.clamp(share.debt(), share.quantum() as i64);
+    }
+
     /// Adds a QP behind the others of its device.
     pub(crate) fn push(&mut self, place: QpRef, direction: Direction) {
         let index = place.device as usize;
@@ -195,6 +257,9 @@ impl Turns {
         }
         let share = &mut self.shares[index];
         share.queue(direction).push(place.qpn);
+        if share.hold(direction).is_some() {
+            return;
+        }
         self.entries += 1;
         if !share.listed {
             share.listed = true;
@@ -217,7 +282,7 @@ impl Turns {
                 continue;
             };
             if !self.begun {
-                share.credit = share.credit.saturating_add_unsigned(QUANTUM * u64::from(share.weight));
+                share.credit = share.credit.saturating_add_unsigned(share.quantum());
                 self.begun = true;
             } else if share.credit <= 0 {
                 self.round.push_back(device);
@@ -265,7 +330,7 @@ impl Turns {
         };
     }
 
-    /// Returns the number of entries, including those of destroyed QPs.
+    /// Returns the number of entries that may have a turn, including those of destroyed QPs.
     pub(crate) fn len(&self) -> usize {
         self.entries
     }
@@ -280,14 +345,21 @@ impl Turns {
 
     /// Removes some entries of destroyed QPs of a device.
     pub(crate) fn sweep(&mut self, device: u32, direction: Direction, is_there: impl Fn(Qpn) -> bool) {
-        self.entries -= self.shares[device as usize].queue(direction).forget_some(is_there);
+        let share = &mut self.shares[device as usize];
+        let forgotten = share.queue(direction).forget_some(is_there);
+        if share.hold(direction).is_none() {
+            self.entries -= forgotten;
+        }
     }
 
     /// Removes a device.
     pub(crate) fn forget(&mut self, device: u32) {
         let Some(share) = self.shares.get_mut(device as usize) else { return };
-        let gone = mem::take(share);
-        self.entries -= gone.answers.len() + gone.requests.len();
+        let Share { answers_held, requests_held, weight, .. } = *share;
+        let new = Share { answers_held, requests_held, weight, ..Share::default() };
+        let gone = mem::replace(share, new);
+        self.entries -= gone.entries();
+        self.later.forget(device);
         if self.round.front() == Some(&device) {
             self.begun = false;
         }
@@ -297,7 +369,7 @@ impl Turns {
     /// Whether another device waits for its turn. A device in the round whose last entry was taken
     /// does not wait.
     fn others_wait(&self, share: &Share) -> bool {
-        self.entries > 0 && self.entries > share.answers.len() + share.requests.len()
+        self.entries > 0 && self.entries > share.entries()
     }
 
     /// Begins a new accounting period. Posts of each device may again carry about `WITHIN_POSTS`
@@ -315,15 +387,15 @@ impl Turns {
     /// Whether a post of this device may carry its message at once, with `most` bytes allowed
     /// between two polls.
     ///
-    /// While others wait, or all devices together have carried `most` bytes, the limit is one
-    /// quantum. While others wait, a device with a debt of a round may carry nothing.
+    /// While others wait, or all devices together have carried `most` bytes, the limit is what the
+    /// device has in a round. While others wait, a device with a debt of a round may carry nothing.
     #[inline]
     pub(crate) fn may_carry(&self, device: u32, most: Cost) -> bool {
         let Some(share) = self.shares.get(device as usize) else { return true };
         let contended = self.others_wait(share);
-        let most = if contended || self.carried >= most { most.min(QUANTUM) } else { most };
+        let most = if contended || self.carried >= most { most.min(share.quantum()) } else { most };
         let carried = if share.carried_in == self.poll { share.carried } else { 0 };
-        carried < most && !(contended && share.credit <= DEBT)
+        carried < most && !(contended && share.credit <= share.debt())
     }
 
     /// Charges a post of this device for the bytes that it moved at once.
@@ -357,6 +429,7 @@ pub(crate) struct Schedule {
     /// QPs with packets to send.
     pub(crate) wire: Turns,
     pub(crate) deadlines: Deadlines,
+    pub(crate) rates: Rates,
     /// QPs whose requests end in slices.
     pub(crate) flushes: Flushes,
     /// Shared queues with receives for waiting senders.
@@ -364,8 +437,15 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
+    /// Sets the weight of a device.
+    pub(crate) fn set_weight(&mut self, device: u32, weight: u32) {
+        self.local.set_weight(device, weight);
+        self.wire.set_weight(device, weight);
+    }
+
     /// Removes a device, and returns its deadlines.
     pub(crate) fn forget(&mut self, device: u32) -> BTreeSet<(Instant, Qpn)> {
+        self.rates.forget_qps(device);
         self.local.forget(device);
         self.wire.forget(device);
         self.flushes.forget(device);

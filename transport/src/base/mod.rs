@@ -4,6 +4,7 @@ pub(crate) mod error;
 pub(crate) mod gid;
 pub(crate) mod id;
 pub(crate) mod inter_worker;
+pub(crate) mod marks;
 pub(crate) mod memory;
 pub(crate) mod qp_ref;
 pub(crate) mod rng;

@@ -59,6 +59,12 @@ impl<R: Region> Engine<R> {
             return Fate::Done;
         };
         device.counters.packets_in += u64::from(posted == PostedReceives::MayComeYet);
+        if self.core.schedule.rates.any()
+            && posted == PostedReceives::MayComeYet
+            && !self.came_by_port(now, place, &parsed.packet.body, parsed.payload.len())
+        {
+            return Fate::Done;
+        }
         let (packet, data) = (&parsed.packet, (None, InterWorkerPayload::Bytes(parsed.payload)));
         if let Some(body) = roce::body_for(service, &packet.body) {
             return roce::receive(self.core.known(place, sink), now, packet, data, body, posted);
@@ -73,7 +79,7 @@ impl<R: Region> Engine<R> {
                 return receive_ud(&mut self.core, place, data, (deth, imm), grh, posted, sink);
             }
             (_, Body::Cnp) => self.core.port.counters.congestion_notifications += 1,
-            _ => device.counters.drop_service += 1,
+            _ => self.core.devices.known_device(place.device).counters.drop_service += 1,
         }
         Fate::Done
     }

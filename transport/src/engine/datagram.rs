@@ -43,7 +43,8 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> Result<(), PostError> {
         let place = QpRef { device: device.0, qpn };
-        let enough_left = self.core.schedule.local.may_carry(device.0, WITHIN_POSTS);
+        let limited = self.core.schedule.rates.any() && self.may_be_limited(now, place, place);
+        let enough_left = !limited && self.core.schedule.local.may_carry(device.0, WITHIN_POSTS);
         let PostTarget { qp, suspended, .. } = self.posted(place, owner)?;
         if !qp.service().is_datagram() {
             return self.post_invalid(now, device, owner, qpn, request.id, Queue::Send, sink);

@@ -15,6 +15,9 @@ use crate::verbs::limits::{Limits, ObjectCounts};
 use vrdma_wire::num::Mtu;
 
 impl<R: Region> Engine<R> {
+    /// The highest weight of a device.
+    pub const MAX_WEIGHT: u32 = 100;
+
     /// Adds a device, with as much of these limits as the engine supports.
     pub fn add_device(&mut self, limits: Limits) -> DeviceId {
         let seed = self.rng.next();
@@ -28,6 +31,19 @@ impl<R: Region> Engine<R> {
     /// limit.
     pub fn set_request_memory(&mut self, bytes: u64) {
         self.request_memory = bytes;
+    }
+
+    /// Sets the weight of a device: how much it gets of all turns, beside the weights of others.
+    ///
+    /// It is 1 for a new device, and stays when the device is reset. A record of the engine does
+    /// not have it. Returns `Invalid` unless it is from 1 to [`Engine::MAX_WEIGHT`].
+    pub fn set_weight(&mut self, device: DeviceId, weight: u32) -> Result<(), Error> {
+        self.core.devices.find(device)?;
+        if !(1..=Self::MAX_WEIGHT).contains(&weight) {
+            return Err(Error::Invalid);
+        }
+        self.core.schedule.set_weight(device.0, weight);
+        Ok(())
     }
 
     /// Returns the limits in force.
@@ -78,6 +94,10 @@ impl<R: Region> Engine<R> {
         if self.reset_device(device).is_some() {
             self.forget_questions(device, usize::MAX);
             self.core.devices.remove(device);
+            // The next device with this index is another one.
+            self.core.schedule.set_weight(device.0, 1);
+            self.core.schedule.rates.forget(device.0);
+            self.core.schedule.start_over(device.0);
         }
     }
 

@@ -45,13 +45,18 @@ impl<R: Region> Engine<R> {
             return;
         };
         device.counters.packets_in += 1;
+        if self.core.schedule.rates.any()
+            && !self.came_by_port(now, place, &packet.body, near.payload.len() as usize)
+        {
+            return;
+        }
         let data = (Some(near.part), near.payload);
         let Some(body) = roce::body_for(service, &packet.body) else {
             return match (service, &packet.body) {
                 (QpType::Uc, Body::Uc(_)) | (QpType::Ud | QpType::Gsi, Body::Ud { .. }) => {
                     self.arrive_unreliable(place, packet, near.payload, held > 0, sink)
                 }
-                _ => device.counters.drop_service += 1,
+                _ => self.core.devices.known_device(index).counters.drop_service += 1,
             };
         };
         if held > 0 {

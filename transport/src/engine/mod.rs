@@ -16,6 +16,7 @@ mod loopback;
 mod panicked;
 mod post;
 mod qps;
+mod rates;
 mod run;
 mod save;
 mod srqs;

@@ -78,7 +78,9 @@ impl<R: Region> Engine<R> {
         let local = qp.transport == TransportKind::Local && work.length <= SMALL;
         let first = qp.state == QpState::Rts && qp.requester.queue.is_empty();
         let (service, depth, peer) = (qp.service(), qp.caps.send_wr, qp.peer_hint());
-        if local && first && !suspended && self.core.schedule.local.may_carry(device.0, WITHIN_POSTS) {
+        let limited = self.core.schedule.rates.any() && self.may_be_limited(now, place, peer);
+        let at_once = local && first && !suspended && !limited;
+        if at_once && self.core.schedule.local.may_carry(device.0, WITHIN_POSTS) {
             if depth == 0 {
                 return self.overflow(place, sink);
             }

@@ -66,9 +66,15 @@ impl<R: Region> Engine<R> {
         self.drop_requests(place);
         self.give_windows_up(place);
         let init = self.core.devices.find_mut(device)?.remove_qp(qpn)?;
-        let Schedule { local, wire, .. } = &mut self.core.schedule;
+        let Schedule { local, wire, rates, .. } = &mut self.core.schedule;
+        if rates.any() {
+            rates.forget_qp(place);
+        }
         let known = self.core.devices.find(device)?;
         let leave = |turns: &mut Turns, direction, waits: fn(&Qp) -> bool| {
+            if direction == Direction::Requests && turns.forget_later(place) {
+                return;
+            }
             if turns.removed(device.0, direction) {
                 turns.sweep(device.0, direction, |qpn| known.qp(qpn).is_some_and(waits));
             }

@@ -1,6 +1,6 @@
 //! Work that is due: requests whose turn comes, and deadlines.
 
-use crate::agenda::schedule::{Cost, OPERATION, QP_TURN};
+use crate::agenda::schedule::{Cost, GRAIN, OPERATION, QP_TURN};
 use crate::base::memory::Region;
 use crate::base::qp_ref::QpRef;
 use crate::base::time::{Instant, NEVER};
@@ -18,10 +18,6 @@ use crate::verbs::attr::QpType;
 use crate::verbs::completion::Sink;
 use core::mem;
 
-/// Long messages are copied in segments of a multiple of this, which is a multiple of every MTU.
-const GRAIN: u32 = 4096;
-const _: () = assert!(QP_TURN.is_multiple_of(GRAIN));
-
 /// Most turns of QPs in one call. More may have work than fits a budget of bytes.
 pub(crate) const TURNS: usize = 128;
 
@@ -36,6 +32,7 @@ impl<R: Region> Engine<R> {
     /// The work is about `budget` bytes, but at least one segment of a message. Devices take turns,
     /// and so do the QPs of each.
     pub fn poll(&mut self, now: Instant, budget: u64, sink: &mut impl Sink) -> bool {
+        self.core.schedule.see(now);
         self.flush_some(sink);
         self.attend_to_deadlines(now, sink);
         self.sweep_some(sink);
@@ -47,6 +44,11 @@ impl<R: Region> Engine<R> {
         for _ in 0..TURNS {
             self.begin_step();
             let Some((place, direction)) = self.core.schedule.local.pop() else { break };
+            if self.core.schedule.rates.any() && self.waits_here(place) {
+                // Without a cost, a device whose QPs all wait would keep others from their turns.
+                self.core.schedule.local.spend(place.device, direction, OPERATION);
+                continue;
+            }
             // The QP may have been destroyed since it was ready.
             let Some(qp) = self.core.devices.qp_mut(place) else { continue };
             if !mem::take(&mut qp.requester.ready) {
@@ -66,6 +68,7 @@ impl<R: Region> Engine<R> {
             || self.core.schedule.flushes.any()
             || self.core.schedule.wakes.any()
             || !self.core.port.is_up() && self.can_transmit()
+            || self.core.schedule.is_due(now)
             || self.core.schedule.deadlines.first().is_some_and(|at| at <= now)
     }
 
@@ -99,7 +102,8 @@ impl<R: Region> Engine<R> {
             || self.fan_outs.any()
             || self.core.schedule.flushes.any()
             || self.core.schedule.wakes.any();
-        if ready { Some(Instant(0)) } else { self.core.schedule.deadlines.first() }
+        let times = self.core.schedule.deadlines.first().into_iter().chain(self.core.schedule.next_time());
+        if ready { Some(Instant(0)) } else { times.min() }
     }
 
     /// Gives one QP its turn. Returns the cost, at most a
@@ -107,8 +111,10 @@ impl<R: Region> Engine<R> {
     fn take_turn(&mut self, now: Instant, place: QpRef, sink: &mut impl Sink) -> Cost {
         let mut scratch = mem::take(&mut self.core.send_scratch);
         let mut spent = 0;
+        let limit = if self.core.schedule.rates.any() { self.limit_here(place) } else { None };
         loop {
             let left = Cost::from(QP_TURN).saturating_sub(spent) as u32 / GRAIN * GRAIN;
+            let left = limit.map_or(left, |limit| if spent == 0 { limit } else { 0 });
             if left == 0 {
                 break;
             }
@@ -159,6 +165,9 @@ impl<R: Region> Engine<R> {
             Step::Ended | Step::More => Cost::from(rest.max(work.op.extra_cost()).min(limit)),
             Step::Waits => 0,
         };
+        if self.core.schedule.rates.any() && step != Step::Waits {
+            self.moved_here(place, &work, rest.min(limit).into(), step == Step::Ended);
+        }
         Some(cost + OPERATION)
     }
 

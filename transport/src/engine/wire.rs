@@ -3,22 +3,26 @@
 //! The QP's service handles the packet: [`rc`](crate::protocol::roce),
 //! [`uc`](crate::protocol::uc::roce), [`ud`](crate::protocol::ud::roce).
 
+use crate::agenda::rates::Flow;
 use crate::agenda::schedule::{Cost, OPERATION};
 use crate::agenda::sweeps::Task;
 use crate::base::error::Error;
 use crate::base::gid::GidEntry;
 use crate::base::id::DeviceId;
 use crate::base::inter_worker::InterWorkerPart;
+use crate::base::marks::Marks;
 use crate::base::memory::{Fault, Region};
 use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
 use crate::base::transport_kind::TransportKind;
 use crate::engine::Engine;
+use crate::engine::rates::meaning;
 use crate::message::outlet::{
     DiscardOutlet, Fpdu, Outlet, PacketOutlet, Pieces, PlacedFpdu, StreamEnd, StreamOutlet, Way,
 };
 use crate::objects::qp::Direction;
 use crate::objects::qp::requester::Wait;
+use crate::protocol::iwarp::data::ends_request;
 use crate::protocol::ud::roce::transmit_ud;
 use crate::verbs::attr::QpType;
 use crate::verbs::completion::Sink;
@@ -30,22 +34,47 @@ use vrdma_wire::roce::{Packet, Parsed};
 
 /// An outlet that adds up the cost of packets.
 ///
-/// It has no room once the device has spent what it may in its turn.
+/// It has no room once the device has spent what it may in its turn, or what its rate allows.
 struct Metered<'a, O> {
     outlet: &'a mut O,
     credit: Cost,
     cost: Cost,
+    /// What rates allow, if there are any.
+    limit: Option<Moving>,
+    /// What was sent, if there are any rates.
+    moved: Moving,
+}
+
+/// What moves by rates.
+#[derive(Copy, Clone, Default)]
+struct Moving {
+    bytes: u64,
+    /// Requests that began.
+    messages: u64,
+    /// Bytes that READs have asked for.
+    asked: u64,
 }
 
 impl<'a, O> Metered<'a, O> {
-    fn new(outlet: &'a mut O, credit: Cost) -> Metered<'a, O> {
-        Metered { outlet, credit, cost: 0 }
+    fn new(outlet: &'a mut O, credit: Cost, limit: Option<Moving>) -> Metered<'a, O> {
+        Metered { outlet, credit, cost: 0, limit, moved: Moving::default() }
+    }
+
+    fn is_within_rates(&self) -> bool {
+        let Moving { bytes, messages, asked } = self.moved;
+        self.limit.is_none_or(|most| bytes < most.bytes && messages < most.messages && asked < most.asked)
+    }
+
+    fn count(&mut self, bytes: usize, (messages, asked): (u64, u64)) {
+        self.moved.bytes += bytes as u64;
+        self.moved.messages += messages;
+        self.moved.asked += asked;
     }
 }
 
 impl<O: Outlet> Outlet for Metered<'_, O> {
     fn has_room(&mut self) -> bool {
-        self.cost < self.credit && self.outlet.has_room()
+        self.cost < self.credit && self.is_within_rates() && self.outlet.has_room()
     }
 }
 
@@ -56,6 +85,9 @@ impl<R: Region, O: PacketOutlet<R>> PacketOutlet<R> for Metered<'_, O> {
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault> {
         self.cost += payload.len() as Cost + OPERATION;
+        if self.limit.is_some() {
+            self.count(payload.len(), meaning(&packet.body));
+        }
         self.outlet.send(packet, payload)
     }
 
@@ -71,6 +103,9 @@ impl<R: Region, O: PacketOutlet<R>> PacketOutlet<R> for Metered<'_, O> {
         payload: &Pieces<'_, R>,
     ) -> Result<(), Fault> {
         self.cost += payload.len() as Cost + OPERATION;
+        if self.limit.is_some() {
+            self.count(payload.len(), meaning(&packet.body));
+        }
         self.outlet.send_inter_worker(device, packet, part, payload)
     }
 }
@@ -88,6 +123,10 @@ impl<R: Region, O: StreamOutlet<R>> StreamOutlet<R> for Metered<'_, O> {
         payload: &Pieces<'_, R>,
     ) -> Result<(), Fault> {
         self.cost += payload.len() as Cost + OPERATION;
+        if self.limit.is_some() {
+            let begins = fpdu.segment.as_ref().is_some_and(ends_request);
+            self.count(payload.len(), (begins.into(), 0));
+        }
         self.outlet.send_fpdu(device, qpn, fpdu, payload)
     }
 
@@ -97,6 +136,9 @@ impl<R: Region, O: StreamOutlet<R>> StreamOutlet<R> for Metered<'_, O> {
 
     fn send_placed(&mut self, device: DeviceId, qpn: Qpn, placed: PlacedFpdu) {
         self.cost += Cost::from(placed.payload) + OPERATION;
+        if self.limit.is_some() {
+            self.count(placed.payload as usize, (ends_request(&placed.segment).into(), 0));
+        }
         self.outlet.send_placed(device, qpn, placed);
     }
 
@@ -145,6 +187,14 @@ impl<R: Region> Engine<R> {
     /// It is also the only destination MAC address that packets for the device may have.
     pub fn set_mac(&mut self, device: DeviceId, mac: Mac) -> Result<(), Error> {
         self.core.devices.find_mut(device)?.mac = mac;
+        Ok(())
+    }
+
+    /// Sets what the packets of a device have instead of what programs ask for.
+    ///
+    /// A record of the engine does not have it.
+    pub fn set_marks(&mut self, device: DeviceId, marks: Marks) -> Result<(), Error> {
+        self.core.devices.find_mut(device)?.marks = marks;
         Ok(())
     }
 
@@ -252,6 +302,7 @@ impl<R: Region> Engine<R> {
         outlet: &mut (impl PacketOutlet<R> + StreamOutlet<R>),
         sink: &mut impl Sink,
     ) -> bool {
+        self.core.schedule.see(now);
         if !self.core.port.is_up() || self.core.schedule.wire.is_idle() {
             return false;
         }
@@ -292,6 +343,12 @@ impl<R: Region> Engine<R> {
             if let Some((device, qpn, lines)) = self.next_lines(place.device, direction) {
                 outlet.expect(device, qpn, lines);
             }
+            let limit = if self.core.schedule.rates.any() { self.limit_by_port(place) } else { None };
+            if limit.is_some() && direction == Direction::Requests && self.waits_for_port(place) {
+                self.core.schedule.wire.spend(place.device, direction, OPERATION);
+                spent += 1;
+                continue;
+            }
             // The QP may have been destroyed since it was due.
             let Some(mut borrowed) = self.core.borrow(place, sink) else { continue };
             let due = match direction {
@@ -303,7 +360,7 @@ impl<R: Region> Engine<R> {
                 continue;
             }
             let (left, credit) = (budget - spent, borrowed.schedule.wire.credit(place.device));
-            let mut outlet = Metered::new(outlet, credit);
+            let mut outlet = Metered::new(outlet, credit, limit);
             let (packets, requests, copied) = match (borrowed.qp.transport, borrowed.qp.service()) {
                 // Nothing of a stream is lost. It waits until the link is up.
                 (TransportKind::Tcp, _) if !is_up => {
@@ -311,17 +368,12 @@ impl<R: Region> Engine<R> {
                     (0, 0, 0)
                 }
                 (TransportKind::Tcp, _) => {
-                    let mut stream = borrowed.stream();
-                    let (fpdus, requests) = match stream.conn.joined() {
-                        None => stream.transmit(now, direction, left, &mut outlet),
-                        Some(joined) => {
-                            let turn = (place, direction, joined);
-                            self.transmit_joined(now, turn, left, &mut outlet, sink)
-                        }
-                    };
-                    (0, fpdus + requests, 0)
+                    let turn = (place, direction);
+                    (0, self.transmit_stream(now, turn, left, &mut outlet, sink), 0)
                 }
                 (_, QpType::Ud | QpType::Gsi) => {
+                    // What is copied on this host is counted datagram by datagram.
+                    let left = if limit.is_some() { 1 } else { left };
                     let (packets, copied) =
                         transmit_ud(&mut self.core, place, left, credit, &mut outlet, sink);
                     (packets, 0, copied)
@@ -345,13 +397,60 @@ impl<R: Region> Engine<R> {
             // do requests without packets, and a turn that found nothing to do.
             let done = (packets + requests).max(1);
             let cost = outlet.cost.max(copied).max(done as Cost * OPERATION);
+            let moved = outlet.moved;
             self.core.schedule.wire.spend(place.device, direction, cost);
+            if limit.is_some() {
+                self.moved_by_port(place, direction, moved);
+            }
             sent += packets;
             // A turn without packets counts too, or this loop would not end. Copied datagrams count
             // like packets.
             spent += done.max((copied / COPIED_PACKET) as usize);
         }
         sent
+    }
+
+    /// Gives a QP on a stream its turn. Returns as how many FPDUs what it did counts.
+    fn transmit_stream(
+        &mut self,
+        now: Instant,
+        (place, direction): (QpRef, Direction),
+        left: usize,
+        outlet: &mut (impl PacketOutlet<R> + StreamOutlet<R>),
+        sink: &mut impl Sink,
+    ) -> usize {
+        let mut stream = self.core.known(place, sink).stream();
+        let (fpdus, requests) = match stream.conn.joined() {
+            None => stream.transmit(now, direction, left, outlet),
+            Some(joined) => self.transmit_joined(now, (place, direction, joined), left, outlet, sink),
+        };
+        fpdus + requests
+    }
+
+    /// Returns what a QP may move in its turn of the port, if that is limited.
+    ///
+    /// It is a packet at least. Where nothing may be sent, the QP has no turn.
+    #[cold]
+    fn limit_by_port(&self, place: QpRef) -> Option<Moving> {
+        let rates = &self.core.schedule.rates;
+        rates.is_limited(place).then(|| Moving {
+            bytes: rates.left(place.device, Flow::Tx).min(rates.left_of_qp(place)).max(1),
+            messages: rates.messages_left(place.device).max(1),
+            asked: rates.left(place.device, Flow::Rx).max(1),
+        })
+    }
+
+    /// Counts what a QP has moved in its turn of the port.
+    #[cold]
+    fn moved_by_port(&mut self, place: QpRef, direction: Direction, moved: Moving) {
+        let schedule = &mut self.core.schedule;
+        if direction == Direction::Requests {
+            schedule.rates.charge_qp(place, moved.bytes, moved.messages);
+        }
+        schedule.sent(place.device, moved.bytes, moved.messages);
+        if moved.asked > 0 {
+            schedule.came(place.device, moved.asked, 0);
+        }
     }
 
     /// Decides the transport kind of a connected QP.

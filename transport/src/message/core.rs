@@ -94,7 +94,7 @@ impl<R: Region> Core<R> {
     pub(crate) fn borrow<'a, S>(&'a mut self, place: QpRef, sink: &'a mut S) -> Option<QpCtx<'a, R, S>> {
         let Core { devices, schedule, send_scratch, recv_scratch, port, .. } = self;
         let Device { qps, parts, .. } = devices.get_mut(place.device)?;
-        let DeviceParts { mrs, requests, srqs, counters, mac, suspended } = parts;
+        let DeviceParts { mrs, requests, srqs, counters, mac, marks, suspended } = parts;
         let (qp, conn) = qps.get_mut(place.qpn.number())?.parts();
         Some(QpCtx {
             place,
@@ -109,6 +109,7 @@ impl<R: Region> Core<R> {
             recv_scratch,
             sink,
             mac: *mac,
+            marks: *marks,
             suspended: *suspended,
             has_port: port.exists(),
         })

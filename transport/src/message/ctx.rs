@@ -1,6 +1,7 @@
 //! The view of a QP, looked up once, with what it needs of its device and of the engine.
 
 use crate::agenda::schedule::Schedule;
+use crate::base::marks::Marks;
 use crate::base::memory::Region;
 use crate::base::qp_ref::QpRef;
 use crate::base::time::{Instant, NEVER};
@@ -44,6 +45,8 @@ pub(crate) struct QpCtx<'a, R, S, T = Service> {
     pub(crate) sink: &'a mut S,
     /// Source MAC address of the device's packets.
     pub(crate) mac: Mac,
+    /// Marks of the device's packets.
+    pub(crate) marks: Marks,
     /// Whether the device is suspended.
     pub(crate) suspended: bool,
     /// Whether there is a port to other hosts.
@@ -82,6 +85,7 @@ impl<S> Common<'_, S> {
             recv_scratch: self.recv_scratch,
             sink: self.sink,
             mac: device.mac,
+            marks: device.marks,
             suspended: device.suspended,
             has_port: self.has_port,
         }
@@ -108,6 +112,7 @@ impl<R, S, T> QpCtx<'_, R, S, T> {
             recv_scratch: self.recv_scratch,
             sink: self.sink,
             mac: self.mac,
+            marks: self.marks,
             suspended: self.suspended,
             has_port: self.has_port,
         }
@@ -151,6 +156,7 @@ impl<'a, R, S> QpCtx<'a, R, S> {
             recv_scratch: self.recv_scratch,
             sink: self.sink,
             mac: self.mac,
+            marks: self.marks,
             suspended: self.suspended,
             has_port: self.has_port,
         }

@@ -10,6 +10,7 @@ mod xrcds;
 use crate::base::error::Error;
 use crate::base::gid::{GidEntry, Gids};
 use crate::base::id::{DeviceId, OwnerId, PdId};
+use crate::base::marks::Marks;
 use crate::base::qp_ref::QpRef;
 use crate::base::rng::Rng;
 use crate::base::time::Instant;
@@ -240,6 +241,8 @@ pub(crate) struct DeviceParts<R> {
     pub(crate) counters: Counters,
     /// Source of its packets.
     pub(crate) mac: Mac,
+    /// Marks of its packets. The caller of a restored engine sets them again.
+    pub(crate) marks: Marks,
     /// Whether its guest is stopped. Nothing of the device may then be touched.
     pub(crate) suspended: bool,
 }
@@ -323,6 +326,7 @@ impl<R> Device<R> {
                 requests: Requests::new(),
                 counters: Counters::ZERO,
                 mac: Mac::default(),
+                marks: Marks::default(),
                 suspended: false,
             },
             srqs_made: 0,

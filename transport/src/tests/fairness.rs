@@ -280,6 +280,76 @@ fn both_guests_get_as_many_bytes_however_they_are_cut() {
     assert!(bytes[0].abs_diff(bytes[1]) < 3 << 20, "{bytes:?}");
 }
 
+/// Returns the bytes that guests of weights 1 and 3 have moved, and the number of their messages.
+/// Both post messages of these lengths all the time.
+fn weighted(lengths: [u32; 2]) -> [(u64, u64); 2] {
+    let (mut engine, mut log) = (Engine::new(1), Log::default());
+    let ends = [1, 2, 3, 4].map(|host| device(&mut engine, host));
+    let pairs = [0, 2].map(|at| (with_qp(&mut engine, &ends[at]), with_qp(&mut engine, &ends[at + 1])));
+    engine.set_weight(ends[2].device, 3).unwrap();
+    for (index, (from, to)) in pairs.iter().enumerate() {
+        connect(&mut engine, &mut log, from, to, 2 * index as u8 + 2);
+        connect(&mut engine, &mut log, to, from, 2 * index as u8 + 1);
+    }
+    let (mut posted, mut had) = ([0; 2], [(0, 0); 2]);
+    for _ in 0..4000 {
+        for (index, (from, to)) in pairs.iter().enumerate() {
+            while posted[index] < 8 {
+                post_write(&mut engine, &mut log, from, to, lengths[index]);
+                posted[index] += 1;
+            }
+        }
+        engine.poll(Instant(1), 1, &mut log);
+        for (device, ..) in log.completions.drain(..) {
+            let index = usize::from(device == pairs[1].0.device);
+            posted[index] -= 1;
+            had[index] = (had[index].0 + u64::from(lengths[index]), had[index].1 + 1);
+        }
+    }
+    had
+}
+
+#[test]
+fn guests_of_weights_1_and_3_get_bytes_and_messages_as_1_to_3() {
+    for lengths in [[1 << 20, 1 << 20], [70_000, 1 << 20], [1 << 20, 70_000], [100_000, 100_000]] {
+        let [one, three] = weighted(lengths);
+        assert!((3 * one.0).abs_diff(three.0) * 20 <= three.0, "{lengths:?}: {one:?} and {three:?}");
+        if lengths[0] == lengths[1] {
+            assert!((3 * one.1).abs_diff(three.1) * 20 <= three.1, "{lengths:?}: {one:?} and {three:?}");
+        }
+    }
+}
+
+#[test]
+fn guests_of_weights_1_and_3_share_the_wire_as_1_to_3() {
+    let mut net = Net::connected();
+    let first = net.hosts.each_ref().map(|host| host.end.clone());
+    for _ in 0..60 {
+        net.second_pair();
+        let (own, remote) = (net.hosts[A].end.sge(0, 128 << 10), net.hosts[B].end.remote(0));
+        net.post(A, 1, write_to(remote), Payload::Sges(&[own]));
+    }
+    // A second guest of host A, whose QPs have as much to send.
+    let engine = &mut net.hosts[A].engine;
+    let heavy = device(engine, 3);
+    engine.set_weight(heavy.device, 3).unwrap();
+    for _ in 0..180 {
+        let own = with_qp(&mut net.hosts[A].engine, &heavy);
+        let peer = with_qp(&mut net.hosts[B].engine, &first[B]);
+        let wire::Host { engine, log, .. } = &mut net.hosts[A];
+        connect(engine, log, &own, &peer, 2);
+        post_write(engine, log, &own, &peer, 128 << 10);
+    }
+    let wire::Host { engine, log, cable, .. } = &mut net.hosts[A];
+    engine.transmit(net.now, 20_000, cable, log);
+    let sources = cable.frames.iter().map(|frame| wire::parse(frame).path.src);
+    let (own, others): (Vec<_>, Vec<_>) = sources.partition(|&src| src == heavy.gid);
+    assert!(own.len().abs_diff(3 * others.len()) * 20 <= own.len(), "{} and {}", own.len(), others.len());
+    assert_eq!(engine.set_weight(heavy.device, 0), Err(Error::Invalid));
+    assert_eq!(engine.set_weight(heavy.device, 101), Err(Error::Invalid));
+    assert_eq!(engine.set_weight(DeviceId(77), 1), Err(Error::NotFound));
+}
+
 /// Returns the position of a QP's ACK among the next 1,000 packets that host A sends.
 fn acknowledge(net: &mut Net, of: Qpn) -> Option<usize> {
     let wire::Host { engine, log, cable, .. } = &mut net.hosts[A];

@@ -14,6 +14,7 @@ mod operations;
 mod order;
 mod panicked;
 mod property;
+mod rates;
 mod retry;
 mod save;
 mod shared;

@@ -109,6 +109,30 @@ fn connected_in_10() -> Net {
 }
 
 #[test]
+fn packets_have_the_marks_of_their_device_instead_of_what_the_program_asks_for() {
+    let mut net = connected_in_10();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    let id = VlanId::new(10).unwrap();
+    for (marks, class, priority) in [
+        (Marks::default(), 0, 5),
+        (Marks { dscp: Some(46), pcp: None }, 46 << 2, 5),
+        (Marks { dscp: None, pcp: Some(3) }, 0, 3),
+    ] {
+        net.hosts[A].engine.set_marks(a.device, marks).unwrap();
+        net.post(A, 1, write_to(b.remote(0)), Payload::Inline(b"mark"));
+        net.work(A);
+        let path = parse(&net.hosts[A].cable.frames[0]).path;
+        assert_eq!((path.traffic_class, path.vlan), (class, Some(VlanTag::new(id, priority))));
+        // The peer's own packets have their own.
+        net.carry(A, |_, _| true);
+        net.work(B);
+        let path = parse(&net.hosts[B].cable.frames[0]).path;
+        assert_eq!((path.traffic_class, path.vlan), (0, Some(VlanTag::new(id, 5))));
+        net.carry(B, |_, _| true);
+    }
+}
+
+#[test]
 fn packets_have_the_tag_of_their_vlan_and_are_taken_in_no_other() {
     let mut net = connected_in_10();
     let b = net.hosts[B].end.clone();

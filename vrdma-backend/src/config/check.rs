@@ -6,7 +6,7 @@ use super::place::PlaceKey;
 use super::{Config, Descriptor, GuestConfig, GuestLimits, MeetingPlace, Tcp, Transport};
 use crate::allowed::{AllowedGid, FrameVlan};
 use crate::processors;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -121,6 +121,8 @@ impl Config {
         for guest in &self.guests {
             let name = &guest.name;
             guest.check()?;
+            // Limits of all guests were checked before. What is wrong here is a key of this guest.
+            self.limits_of(guest).check().with_context(|| format!("guest {name}"))?;
             let second = (guest.transport == Transport::Both).then(|| guest.iwarp_name());
             for name in second.into_iter().chain([name.clone()]) {
                 ensure!(!names.contains(&name), "guest {name}: two guests have this name");
@@ -254,6 +256,13 @@ impl GuestConfig {
             !self.any_gid || self.gids.is_empty(),
             "guest {name}: any_gid = true: it may use any; take gids away"
         );
+        self.qos().check().with_context(|| format!("guest {name}"))?;
+        for (key, mark) in [("dscp", self.dscp), ("pcp", self.pcp)] {
+            ensure!(
+                mark.is_none() || self.rdma_place().is_some() && self.transport != Transport::Iwarp,
+                "guest {name}: {key} is of RoCE: give socket and transport = \"roce\" or \"both\", or take it away"
+            );
+        }
         self.check_vlans()
     }
 

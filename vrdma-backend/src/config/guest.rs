@@ -1,8 +1,9 @@
 //! A guest: the keys of `[[guest]]` and of `--guest`.
 
+use super::own_limits::OwnLimits;
 use super::place::{PlaceKey, place_of};
 use super::words::{self, HostAddress, list, numbers, word};
-use super::{Descriptor, MeetingPlace, Tcp, User};
+use super::{Descriptor, MeetingPlace, Qos, Tcp, User, Weight};
 use crate::allowed::{AllowedGid, Vlans};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::fmt;
@@ -87,6 +88,33 @@ pub struct GuestConfig {
     /// Whether its Ethernet function may send from any MAC address that is no other guest's.
     #[serde(default)]
     pub any_mac: bool,
+    /// Its part of everything that guests share, beside the weights of others.
+    #[serde(default)]
+    pub weight: Weight,
+    /// Bytes in a second that each of its functions may send; 0: any number.
+    #[serde(default)]
+    pub tx_bytes: u64,
+    /// Bytes in a second that each of its functions may receive; 0: any number.
+    #[serde(default)]
+    pub rx_bytes: u64,
+    /// Messages, or Ethernet frames, in a second that each of its functions may send; 0: any
+    /// number.
+    #[serde(default)]
+    pub tx_messages: u64,
+    /// Messages, or Ethernet frames, in a second that each of its functions may receive; 0: any
+    /// number.
+    #[serde(default)]
+    pub rx_messages: u64,
+    /// Milliseconds for which it may save up what these rates allow.
+    #[serde(default = "burst_ms")]
+    pub burst_ms: u32,
+    /// DSCP of its RoCE packets, instead of what programs ask for.
+    pub dscp: Option<u8>,
+    /// Priority of its RoCE packets in VLANs, instead of what programs ask for.
+    pub pcp: Option<u8>,
+    /// Its own limits, instead of those of `[limits]`.
+    #[serde(default, skip_serializing_if = "OwnLimits::is_empty")]
+    pub limits: OwnLimits,
     /// Whether this is the second RDMA function of the guest before it
     /// ([`GuestConfig::functions`]).
     #[serde(skip)]
@@ -107,6 +135,10 @@ pub enum Transport {
     Iwarp,
     /// RoCE and iWARP, each as a function of its own.
     Both,
+}
+
+fn burst_ms() -> u32 {
+    Qos::default().burst_ms
 }
 
 fn yes() -> bool {
@@ -184,6 +216,28 @@ impl GuestConfig {
             ("net_fd", MeetingPlace::descriptor(&self.net_fd)),
             ("net_connect", MeetingPlace::connect(&self.net_connect)),
         ]
+    }
+
+    /// Returns its quality of service.
+    pub fn qos(&self) -> Qos {
+        Qos {
+            weight: self.weight,
+            tx_bytes: self.tx_bytes,
+            rx_bytes: self.rx_bytes,
+            tx_messages: self.tx_messages,
+            rx_messages: self.rx_messages,
+            burst_ms: self.burst_ms,
+            dscp: self.dscp,
+            pcp: self.pcp,
+        }
+    }
+
+    /// Sets its quality of service.
+    pub fn set_qos(&mut self, qos: &Qos) {
+        let Qos { weight, tx_bytes, rx_bytes, tx_messages, rx_messages, burst_ms, dscp, pcp } = *qos;
+        (self.weight, self.burst_ms, self.dscp, self.pcp) = (weight, burst_ms, dscp, pcp);
+        (self.tx_bytes, self.rx_bytes) = (tx_bytes, rx_bytes);
+        (self.tx_messages, self.rx_messages) = (tx_messages, rx_messages);
     }
 
     /// Returns the name of its second RDMA function in messages and counters.

@@ -15,8 +15,10 @@ mod file;
 mod guest;
 mod jail;
 mod limits;
+mod own_limits;
 mod place;
 mod plain;
+mod qos;
 mod tcp;
 mod words;
 
@@ -24,7 +26,9 @@ pub use access::{Group, Mode, User};
 pub use args::{Args, Keys};
 pub use guest::{GuestConfig, Transport};
 pub use limits::GuestLimits;
+pub use own_limits::OwnLimits;
 pub use place::{Descriptor, MeetingPlace};
+pub use qos::{Qos, Weight};
 pub use tcp::Tcp;
 pub use words::HostAddress;
 #[cfg(test)]
@@ -202,6 +206,11 @@ impl Config {
     /// Returns the TCP that a guest's iWARP uses.
     pub fn tcp_of(&self, guest: &GuestConfig) -> Tcp {
         guest.tcp.or(self.tcp).unwrap_or_default()
+    }
+
+    /// Returns the limits of a guest: its own, and those of `[limits]` where it has none.
+    pub fn limits_of(&self, guest: &GuestConfig) -> GuestLimits {
+        guest.limits.over(&self.limits)
     }
 
     /// Returns the guests with defaults filled in and with their workers, one for each RDMA

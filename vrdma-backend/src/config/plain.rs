@@ -11,18 +11,17 @@ pub fn plain(message: &str) -> String {
         let (name, known) = message.strip_prefix(kind)?.strip_prefix('`')?.split_once('`')?;
         Some(unknown(word, name, &names(known)))
     };
-    // In a flag, the key precedes the message about its value.
-    let (before, rest) = match message.find("unknown variant `") {
-        Some(at) => message.split_at(at),
-        None => ("", message.as_str()),
+    // In a flag, the key precedes the message about its value, or about a key of its table.
+    let behind = |kind: &str, word| {
+        let (before, rest) = message.split_at(message.find(kind)?);
+        let (name, known) = rest.strip_prefix(kind)?.split_once('`')?;
+        Some(format!("{before}{}", unknown(word, name, &names(known))))
     };
     about_name("unknown field ", "key")
         .or_else(|| missing(&message))
         .or_else(|| mistyped(&message))
-        .or_else(|| {
-            let (name, known) = rest.strip_prefix("unknown variant `")?.split_once('`')?;
-            Some(format!("{before}{}", unknown("value", name, &names(known))))
-        })
+        .or_else(|| behind("unknown variant `", "value"))
+        .or_else(|| behind("unknown field `", "key"))
         .unwrap_or(message)
 }
 

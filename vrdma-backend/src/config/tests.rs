@@ -53,6 +53,32 @@ fn mistakes_in_flags_are_named() {
             "gid: '10.0.0.1@0' is not an IP address, alone or with @VLAN",
         ),
         (&["--guest", &format!("{GUEST},vlan=4095")], "guest a: vlans = 4095: give a number from 1 to 4094"),
+        (&["--guest", &format!("{GUEST},weight=0")], "guest a: weight = 0: give a number from 1 to 100"),
+        (&["--guest", &format!("{GUEST},weight=101")], "guest a: weight = 101: give a number from 1 to 100"),
+        (&["--guest", &format!("{GUEST},weight=x")], "weight: 'x' is not a number that fits here"),
+        (&["--guest", &format!("{GUEST},dscp=64")], "guest a: dscp = 64: give a number from 0 to 63"),
+        (&["--guest", &format!("{GUEST},pcp=8")], "guest a: pcp = 8: give a number from 0 to 7"),
+        (&["--guest", &format!("{GUEST},pcp=256")], "pcp: '256' is not a number that fits here"),
+        (&["--guest", &format!("{SECOND},dscp=1")], "guest b: dscp is of RoCE: give socket and transport"),
+        (&["--guest", &format!("{GUEST},limits=7")], "limits: "),
+        (
+            &["--guest", &format!("{GUEST},tx-bytes=7")],
+            "guest a: tx_bytes = 7: give a number from 1000000 to 1000000000000, or 0 for no limit",
+        ),
+        (
+            &["--guest", &format!("{GUEST},rx-messages=99")],
+            "guest a: rx_messages = 99: give a number from 100",
+        ),
+        (&["--guest", &format!("{GUEST},burst-ms=0")], "guest a: burst_ms = 0: give a number from 1 to 1000"),
+        (&["--guest", &format!("{GUEST},rx-bytes=fast")], "rx_bytes: 'fast' is not a number that fits here"),
+        (&["--guest", &format!("{GUEST},limits=7,limits.qps=8")], "limits.qps: it is given as a value and"),
+        (&["--guest", &format!("{GUEST},limits.qps=8,limits=7")], "limits: it is given as a value and as"),
+        (&["--guest", &format!("{GUEST},limits.qps=8,limits.qps=8")], "duplicate field `qps`"),
+        (
+            &["--guest", &format!("{GUEST},limits.qps=7")],
+            "guest a: limits.qps = 7: give a power of two, like 8",
+        ),
+        (&["--guest", &format!("{GUEST},limits.qsp=8")], "there is no key qsp: did you mean qps?"),
         (&["--guest", &format!("{GUEST},vlan=0")], "guest a: vlans = 0: give a number from 1 to 4094"),
         (&["--guest", &format!("{GUEST},vlan=eth0.10")], "vlan: 'eth0.10' is not a number"),
         (&["--guest", &format!("{GUEST},untagged=false")], "untagged = false: it is in no VLAN; give vlans"),
@@ -305,6 +331,34 @@ fn mistakes_in_the_file_are_named_in_one_line() {
             "line 2, 'qp_requests = 0': limits.qp_requests = 0: give a number from 1 to 32768",
         ),
         ("uplink = ''", "no device"),
+        (
+            &format!("{GUEST_FILE}weight = 101"),
+            "file: line 5, 'weight = 101': guest a: weight = 101: give a number from 1 to 100",
+        ),
+        (
+            &format!("{GUEST_FILE}\nrx_bytes = 1_000_000_000_001"),
+            "file: line 6, 'rx_bytes = 1_000_000_000_001': guest a: rx_bytes = 1000000000001: give",
+        ),
+        (
+            &format!("{GUEST_FILE}tx_messages = 1"),
+            "line 5, 'tx_messages = 1': guest a: tx_messages = 1: give",
+        ),
+        (&format!("{GUEST_FILE}burst_ms = 1001"), "guest a: burst_ms = 1001: give a number from 1 to 1000"),
+        (&format!("{GUEST_FILE}tx_byte = 0"), "there is no key tx_byte: did you mean tx_bytes?"),
+        (&format!("{GUEST_FILE}weight = 1.5"), "line 5, 'weight = 1.5': 1.5 is a number; give a whole"),
+        (
+            &format!("{GUEST_FILE}\nlimits = {{ qps = 100 }}"),
+            "file: line 6, 'limits = { qps = 100 }': guest a: limits.qps = 100: give a power of two",
+        ),
+        (
+            &format!("{GUEST_FILE}[guest.limits]\npds = 0"),
+            "file: line 6, 'pds = 0': guest a: limits.pds = 0: no guest works without any; give 1",
+        ),
+        (
+            &format!("{GUEST_FILE}limits = {{ all_request_memory = 7 }}"),
+            "there is no key all_request_memory: ",
+        ),
+        (&format!("{GUEST_FILE}limits = {{ qps = 'x' }}"), "\"x\" is a text; give a whole number"),
         ("[[guest]]\nname='a'\nsocket='/x'\nmac='x'", "line 4, 'mac='x'': 'x' is not a MAC address, like"),
         ("[[guest]]\nname='a'\nsocket='/x'", "line 1, '[[guest]]': the key mac is missing"),
         (
@@ -348,6 +402,37 @@ fn limits_with_which_no_guest_works_are_refused() {
     }
     file(&format!("[limits]\ncontexts = 0\nahs = 0\n{GUEST_FILE}"))
         .expect("a guest whose kernel alone has RDMA, and no UD");
+}
+
+#[test]
+fn a_guest_has_limits_of_its_own_over_those_of_all() {
+    let text =
+        format!("[limits]\nqps = 64\npds = 5\n{GUEST_FILE}weight = 3\nlimits = {{ qps = 128, mrs = 7 }}");
+    let config = file(&text).unwrap();
+    let of = |config: &Config| {
+        let limits = config.limits_of(&config.guests[0]);
+        (limits.qps, limits.pds, limits.mrs, limits.cqs)
+    };
+    assert_eq!(of(&config), (128, 5, 7, GuestLimits::default().cqs));
+    assert_eq!((config.limits.qps, config.guests[0].weight.get()), (64, 3));
+    // What `--check` prints is a configuration with these limits.
+    let printed = config.to_toml().unwrap();
+    let again = file(&printed).unwrap();
+    assert_eq!((of(&again), again.guests[0].weight), (of(&config), config.guests[0].weight));
+    // Guests without own limits have none in print, and the weight 1.
+    let config = file(GUEST_FILE).unwrap();
+    assert!(!config.to_toml().unwrap().contains("[guest.limits]"));
+    assert_eq!(config.guests[0].weight.get(), 1);
+    // The flag says it, too.
+    let config = load(&["--guest", &format!("{GUEST},limits.qps=128,limits.mrs=7,weight=3")]).unwrap();
+    assert_eq!((of(&config).0, of(&config).2, config.guests[0].weight.get()), (128, 7, 3));
+    // Its RDMA function may meet its VMM in another way.
+    load(&["--guest", "name=a,mac=02:00:00:00:00:01,connect=/x,dscp=1,pcp=7"]).unwrap();
+    // Both functions of a guest have what the guest has.
+    let both = format!("{text}\ntransport = 'both'\niwarp = '/y'");
+    let guests = file(&format!("uplink = 'net_null0'\n{both}")).unwrap().resolved_guests();
+    assert!(guests.iter().all(|guest| guest.weight.get() == 3 && guest.limits.mrs == Some(7)));
+    assert_eq!(guests.len(), 2);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! file.
 //!
 //! In the keys of a flag, `-` and `_` are equal. A flag repeats a key where the file has a list. A
-//! list of one value may be written as the value alone.
+//! list of one value may be written as the value alone. A key of a table is `TABLE.KEY`.
 
 use super::plain::plain;
 use crate::allowed::AllowedGid;
@@ -18,42 +18,77 @@ use vrdma_wire::num::Mac;
 /// # Errors
 /// A key or value is wrong. The error names the key and what is wrong with it.
 pub fn from_keys<T: DeserializeOwned>(text: &str) -> Result<T> {
-    let mut keys: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut keys = Vec::new();
     for part in text.split(',').filter(|_| !text.is_empty()) {
         let (key, value) = part.split_once('=').with_context(|| format!("'{part}' is not KEY=VALUE"))?;
         ensure!(!value.is_empty(), "{key}: a value is missing after '='");
         let key = key.trim().replace('-', "_");
-        match keys.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, values)) => values.push(value),
-            None => keys.push((key, vec![value])),
+        let mixed = || anyhow!("{key}: it is given as a value and as a table");
+        match key.split_once('.') {
+            None => match entry(&mut keys, &key, || Entry::Values(Vec::new())) {
+                Entry::Values(values) => values.push(value),
+                Entry::Table(_) => return Err(mixed()),
+            },
+            Some((table, inner)) => match entry(&mut keys, table, || Entry::Table(Vec::new())) {
+                Entry::Table(keys) => keys.push((inner.to_owned(), Entry::Values(vec![value]))),
+                Entry::Values(_) => return Err(mixed()),
+            },
         }
     }
-    let table = FlagKeys { keys: keys.into_iter(), values: None };
+    let table = FlagKeys { keys: keys.into_iter(), value: None };
     T::deserialize(de::value::MapAccessDeserializer::new(table))
         .map_err(|error| anyhow!(plain(&error.to_string())))
 }
 
 type Error = de::value::Error;
 
+/// What a flag has for a key.
+enum Entry<'a> {
+    /// The values of each time that it has the key.
+    Values(Vec<&'a str>),
+    /// The keys of a table: `limits.qps=64`.
+    Table(Vec<(String, Entry<'a>)>),
+}
+
+/// Returns the entry of a key, which is made if the key is new.
+fn entry<'k, 'a>(
+    keys: &'k mut Vec<(String, Entry<'a>)>,
+    key: &str,
+    make: impl FnOnce() -> Entry<'a>,
+) -> &'k mut Entry<'a> {
+    let at = keys.iter().position(|(known, _)| known == key).unwrap_or_else(|| {
+        keys.push((key.to_owned(), make()));
+        keys.len() - 1
+    });
+    &mut keys[at].1
+}
+
 /// The keys of a flag, as a table of the file.
 struct FlagKeys<'a> {
-    keys: std::vec::IntoIter<(String, Vec<&'a str>)>,
-    /// The current key and its values.
-    values: Option<(String, Vec<&'a str>)>,
+    keys: std::vec::IntoIter<(String, Entry<'a>)>,
+    /// The current key and its value.
+    value: Option<(String, Entry<'a>)>,
 }
 
 impl<'de> de::MapAccess<'de> for FlagKeys<'de> {
     type Error = Error;
 
     fn next_key_seed<K: de::DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
-        self.values = self.keys.next();
-        let key = self.values.as_ref().map(|(key, _)| key.as_str().into_deserializer());
+        self.value = self.keys.next();
+        let key = self.value.as_ref().map(|(key, _)| key.as_str().into_deserializer());
         key.map(|key: de::value::StrDeserializer<'_, Error>| seed.deserialize(key)).transpose()
     }
 
     fn next_value_seed<V: de::DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
-        let (key, values) = self.values.take().expect("a value is asked for after its key");
-        seed.deserialize(Values(values)).map_err(|error| de::Error::custom(format_args!("{key}: {error}")))
+        let (key, value) = self.value.take().expect("a value is asked for after its key");
+        let result = match value {
+            Entry::Values(values) => seed.deserialize(Values(values)),
+            Entry::Table(keys) => {
+                let table = FlagKeys { keys: keys.into_iter(), value: None };
+                seed.deserialize(de::value::MapAccessDeserializer::new(table))
+            }
+        };
+        result.map_err(|error| de::Error::custom(format_args!("{key}: {error}")))
     }
 }
 

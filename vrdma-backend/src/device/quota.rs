@@ -22,9 +22,18 @@ pub struct DeviceLimits {
 }
 
 impl DeviceLimits {
-    /// Makes the limits from the configuration.
+    /// Makes the limits of a guest from the configuration.
+    pub fn of(config: &Config, guest: &config::GuestConfig) -> DeviceLimits {
+        DeviceLimits::with(config, config.limits_of(guest))
+    }
+
+    /// Makes the limits of a guest without limits of its own.
+    #[cfg(test)]
     pub fn new(config: &Config) -> DeviceLimits {
-        let mut guest = config.limits.clone();
+        DeviceLimits::with(config, config.limits.clone())
+    }
+
+    fn with(config: &Config, mut guest: config::GuestLimits) -> DeviceLimits {
         // Each worker has an equal share of the limits for all guests together.
         guest.all_request_memory = guest.all_request_memory.div_ceil(config.workers.into());
         guest.all_stream_memory = guest.all_stream_memory.div_ceil(config.workers.into());

@@ -53,10 +53,10 @@ impl RdmaFunction {
         guest: &GuestConfig,
         max_mtu: Mtu,
     ) -> RdmaFunction {
+        let limits = config.limits_of(guest);
         RdmaFunction {
             worker,
             device,
-            limits: config.limits.clone(),
             guest: guest.clone(),
             keep_alive: KeepAlive::after(config.tcp_keepalive),
             num_queues: config.num_queues() as usize,
@@ -65,7 +65,8 @@ impl RdmaFunction {
             quiet: false,
             stopped_at: None,
             violations: RateLimit::default(),
-            ledger: Arc::new(Ledger::new(config.limits.pages_bytes(), config.limits.all_pages_bytes())),
+            ledger: Arc::new(Ledger::new(limits.pages_bytes(), limits.all_pages_bytes())),
+            limits,
             dma: None,
         }
     }

@@ -92,7 +92,8 @@ impl Lab {
             ..Config::default()
         };
         let add = |n: usize| {
-            let (spec, limits) = (config.guests[n].clone(), device::DeviceLimits::new(&config));
+            let spec = config.guests[n].clone();
+            let limits = device::DeviceLimits::of(&config, &spec);
             let (id, port) = with(|worker| worker.add_guest(spec, limits));
             FuzzGuest { id, port, ram: Ram::of(n) }
         };

@@ -29,6 +29,7 @@ mod nic;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod offload_checker;
 mod outlets;
+mod rates;
 mod receiver;
 mod rings;
 mod sender;
@@ -48,12 +49,14 @@ pub use switch::{Member, SwitchCounters};
 pub use verdict::{SwitchPort, Verdict};
 
 use crate::allowed::Listed;
+use crate::config::Qos;
 use crate::panics::Panicked;
-use crate::queue::chains::ChainError;
+use crate::queue::chains::{ChainError, ChainQueue};
 use crate::ratelimit::{RateLimit, limited};
 use bucket::Bucket;
 use frame::FrameView;
 use outlets::Outlets;
+use rates::{HeldFrames, Rates};
 use receiver::{Receiver, ReceiverCounters};
 use sender::{MAX_FRAME, Sender, SenderCounters};
 use shares::Shares;
@@ -100,6 +103,8 @@ pub struct NetCounters {
     sender: SenderCounters,
     #[serde(flatten)]
     receiver: ReceiverCounters,
+    #[serde(flatten)]
+    held: HeldFrames,
 }
 
 /// The counters of the switch.
@@ -127,6 +132,7 @@ impl Net {
             broken: Vec::new(),
             panicked: Vec::new(),
             uplink: UplinkCounters::default(),
+            rates: Rates::default(),
             scratch: vec![0; MAX_FRAME].into_boxed_slice(),
         };
         let (switch, violations) = (Switch::default(), RateLimit::default());
@@ -165,6 +171,30 @@ impl Net {
         self.switch.add_peer(member);
     }
 
+    /// Sets the weight of a guest, by which its turns and its part of the uplink's room grow, and
+    /// the rates of its frames.
+    pub fn set_qos(&mut self, guest: usize, qos: &Qos) {
+        self.shares.set_weight(guest, qos.weight.get());
+        self.outlets.rates.set(guest, &qos.rates());
+    }
+
+    /// Returns when frames that wait because of a rate go on.
+    pub fn next_time(&self) -> Option<Instant> {
+        self.senders
+            .iter()
+            .enumerate()
+            .filter(|(_, sender)| sender.rings.queue.as_ref().is_some_and(|queue| queue.has_entries()))
+            .filter_map(|(guest, _)| self.outlets.rates.wait(guest))
+            .min()
+    }
+
+    /// Returns the transmit queues of guests whose rate lets them send.
+    fn free_queues(&self) -> impl Iterator<Item = &ChainQueue> {
+        let free =
+            self.senders.iter().enumerate().filter(|&(guest, _)| self.outlets.rates.wait(guest).is_none());
+        free.filter_map(|(_, sender)| sender.rings.queue.as_ref())
+    }
+
     /// Notes that a guest has its own TCP in this process.
     pub fn set_tcp(&mut self, guest: usize) {
         self.have_tcp[guest] = true;
@@ -180,6 +210,7 @@ impl Net {
         local: &mut dyn LocalReceivers,
     ) {
         self.outlets.uplink.uplink_received += 1;
+        self.outlets.rates.see(now);
         let frame = FrameView::bytes(frame);
         let verdict = self.switch.decide(now, frame.headers(), frame.head(), from);
         let verdict = steer(&mut self.switch, &self.have_tcp, verdict, (frame.headers(), from), local);
@@ -207,6 +238,7 @@ impl Net {
     ) {
         let frame = FrameView::with_headers(Some(*headers), packet);
         let source = (Some(headers), SwitchPort::Engine);
+        self.outlets.rates.see(now);
         let verdict = steer(&mut self.switch, &self.have_tcp, verdict, source, local);
         if self.outlets.ports(&self.switch, verdict, &frame, SwitchPort::Engine) > 1
             && let Some(guest) = self.switch.owner(headers.eth.src)
@@ -236,15 +268,14 @@ impl Net {
 
     /// Requests kicks, before the worker sleeps. Returns true if there is work already.
     pub fn arm(&self) -> bool {
-        self.senders
-            .iter()
-            .filter_map(|sender| sender.rings.queue.as_ref())
-            .fold(false, |late, q| late | q.arm())
+        // Frames that wait for a rate are no reason to stay awake, and kicks for more of them none
+        // to wake up.
+        self.free_queues().fold(false, |late, queue| late | queue.arm())
     }
 
     /// Whether frames are available for which no kick came.
     pub fn is_kicked_late(&self) -> bool {
-        self.senders.iter().filter_map(|sender| sender.rings.queue.as_ref()).any(|queue| queue.has_entries())
+        self.free_queues().any(|queue| queue.has_entries())
     }
 
     /// Interrupts drivers that have asked for it since their last notification.
@@ -297,6 +328,7 @@ impl Net {
         NetCounters {
             sender: self.senders[guest].counters.clone(),
             receiver: self.outlets.receivers[guest].counters.clone(),
+            held: self.outlets.rates.counters(guest),
         }
     }
 

@@ -5,6 +5,7 @@ use super::finish::Fill;
 use super::frame::FrameView;
 use super::local_receivers::LocalReceivers;
 use super::nic::{Lost, SwitchUplink};
+use super::rates::Rates;
 use super::receiver::Receiver;
 use super::switch::Switch;
 use super::verdict::{SwitchPort, Verdict};
@@ -29,6 +30,8 @@ pub(super) struct Outlets {
     /// Guests whose functions are to end, because a step that concerned their queues panicked.
     pub panicked: Vec<(usize, Panicked)>,
     pub uplink: UplinkCounters,
+    /// The rates of guests' frames.
+    pub rates: Rates,
     /// Scratch space for a frame whose offload is being done.
     pub scratch: Box<[u8]>,
 }
@@ -165,6 +168,11 @@ impl Outlets {
 
     /// Delivers a frame to a guest. Returns how many descriptors were read for that.
     fn deliver(&mut self, guest: usize, frame: &FrameView<'_>) -> u64 {
+        if self.rates.has(guest)
+            && !self.rates.admits(guest, frame.len() as u64, finish::frames(frame) as u64)
+        {
+            return 0;
+        }
         let receiver = &mut self.receivers[guest];
         let before = receiver.cost();
         match panics::contain_step(RECEIVING, || receiver.deliver(frame, &mut self.scratch)) {

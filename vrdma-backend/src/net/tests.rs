@@ -380,6 +380,36 @@ fn a_guest_that_floods_the_uplink_leaves_room_for_others_and_loses_nothing() {
     assert!(net.outlets.uplink.uplink_lost > 0);
 }
 
+#[test]
+fn frames_beyond_a_rate_wait_in_the_queue_or_are_dropped_at_the_receiver() {
+    let qos = |tx_messages, rx_messages| Qos { tx_messages, rx_messages, ..Qos::default() };
+    let counters = |net: &Net| (net.counters(0).held, net.counters(1).held);
+    let (mut net, _) = sender_and_receiver(B, 100, 1);
+    let turn = |net: &mut Net, now| net.turn(now, &mut Wire::default(), &mut |_: &[u8]| {});
+    // Those of 10 ms go at once.
+    net.set_qos(0, &qos(1000, 0));
+    assert!(turn(&mut net, Instant(1)));
+    assert_eq!(net.senders[0].counters.tx_frames, 10);
+    // The others are no work, and no reason to stay awake until their time has come.
+    assert!(!turn(&mut net, Instant(1)) && !net.arm() && !net.is_kicked_late());
+    let next = net.next_time().expect("frames wait");
+    assert_eq!(next, Instant(1_000_001));
+    assert!(turn(&mut net, next));
+    assert_eq!(net.senders[0].counters.tx_frames, 11);
+    let (held, of_receiver) = counters(&net);
+    assert_eq!((held.tx_held, held.tx_held_us, of_receiver.rx_limited), (1, 1000, 0));
+    // Without a rate all go.
+    net.set_qos(0, &Qos::default());
+    assert_eq!(net.next_time(), None);
+    // The receiver's rate drops what is too much.
+    net.set_qos(1, &qos(0, 1000));
+    assert!(turn(&mut net, Instant(2_000_000)));
+    let sent = net.senders[0].counters.tx_frames;
+    let (_, of_receiver) = counters(&net);
+    assert!(sent > 30, "{sent}");
+    assert_eq!(of_receiver.rx_limited, sent - 11 - 10);
+}
+
 /// A guest's own TCP, which takes segments to port 700.
 #[derive(Default)]
 struct Tcp {

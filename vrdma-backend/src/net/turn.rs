@@ -4,6 +4,7 @@ use super::Net;
 use super::finish;
 use super::local_receivers::LocalReceivers;
 use super::nic::SwitchUplink;
+use super::shares::WaitingWeights;
 use super::steer::steer;
 use super::verdict::{Reason, SwitchPort, Verdict};
 use crate::allowed::FrameVlan;
@@ -12,7 +13,8 @@ use crate::queue::chains::ChainError;
 use crate::ratelimit::limited;
 use vrdma_transport::Instant;
 
-/// Budget of a guest in one round. Once it is used, no further frame of the guest is taken.
+/// Budget of a guest of weight 1 in one round. Once it is used, no further frame
+/// of the guest is taken.
 ///
 /// What the last frame used in excess is deducted from the next round.
 pub(super) const TURN: u64 = 256 << 10;
@@ -37,15 +39,17 @@ impl Net {
         uplink: &mut dyn SwitchUplink,
         local: &mut dyn LocalReceivers,
     ) -> bool {
-        let mut waiting = 0;
+        self.outlets.rates.see(now);
+        let mut waiting = WaitingWeights::default();
         for guest in 0..self.senders.len() {
             match self.senders[guest].rings.queue.as_mut().map(|queue| queue.refresh()) {
                 None | Some(Ok(false)) => {}
-                Some(Ok(true)) => waiting += 1,
+                Some(Ok(true)) if self.outlets.rates.holds(guest) => {}
+                Some(Ok(true)) => waiting.add(self.shares.weight(guest)),
                 Some(Err(broken)) => self.sender_broken(guest, broken),
             }
         }
-        if waiting > 0 {
+        if !waiting.is_empty() {
             self.shares.begin(now, uplink.room(), waiting);
             for guest in 0..self.senders.len() {
                 if self.senders[guest].rings.queue.as_ref().is_some_and(|queue| queue.has_found())
@@ -55,8 +59,10 @@ impl Net {
                 }
             }
         }
-        self.spent.iter_mut().for_each(|spent| *spent = spent.saturating_sub(TURN));
-        waiting > 0
+        for (guest, spent) in self.spent.iter_mut().enumerate() {
+            *spent = spent.saturating_sub(TURN * u64::from(self.shares.weight(guest)));
+        }
+        !waiting.is_empty()
     }
 
     /// Takes frames from a guest, within its budget for one round.
@@ -69,7 +75,8 @@ impl Net {
     ) -> Result<(), ChainError> {
         let from = SwitchPort::Guest(guest);
         let mut spent = self.spent[guest];
-        while spent < TURN && self.shares.may_send(guest) {
+        let turn = TURN * u64::from(self.shares.weight(guest));
+        while spent < turn && self.shares.may_send(guest) && self.outlets.rates.wait(guest).is_none() {
             let to_uplink = self.outlets.uplink.tried();
             let sender = &mut self.senders[guest];
             let before = sender.rings.queue.as_ref().map_or(0, |queue| queue.cost);
@@ -106,6 +113,7 @@ impl Net {
                 };
                 steps += frames * copies;
                 spent += frame.len() as u64 * copies;
+                self.outlets.rates.sent(guest, frame.len() as u64, frames);
                 match verdict {
                     _ if limited => sender.counters.tx_flood_limited += 1,
                     Verdict::Drop(reason) => {

@@ -119,6 +119,11 @@ pub struct Streams {
 }
 
 impl Streams {
+    /// Sets the weight of a guest, which multiplies its turns.
+    pub fn set_weight(&mut self, device: DeviceId, weight: u32) {
+        self.ready.set_weight(device, weight);
+    }
+
     /// Returns an empty set.
     ///
     /// # Errors

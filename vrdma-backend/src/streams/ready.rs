@@ -6,7 +6,7 @@ use super::handle::Handle;
 use std::collections::VecDeque;
 use vrdma_transport::DeviceId;
 
-/// Bytes of a guest in one round, while other guests have work, too.
+/// Bytes of a guest of weight 1 in one round, while other guests have work, too.
 ///
 /// It is also the most that the engine is offered from one connection at a time: what one read of a
 /// kernel socket returns. A guest that takes more has less in later rounds.
@@ -15,12 +15,14 @@ pub(super) const QUANTUM: usize = 64 << 10;
 pub(super) const COST: usize = 512;
 /// The largest debt of a guest: what the buffer of a connection holds.
 const MOST_OWED: i64 = 2 << 20;
-/// Entries of a guest that are served in one round.
+/// Entries of a guest of weight 1 that are served in one round.
 pub(super) const ENTRIES: usize = 32;
 
 /// The waiting entries of a guest.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
+    /// The guest's weight. It multiplies bytes and entries of a round.
+    weight: u32,
     handles: VecDeque<Handle>,
     /// The credit of this round in bytes. If negative, it is a debt.
     credit: i64,
@@ -32,11 +34,30 @@ struct Queue {
     moved: u64,
 }
 
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue {
+            weight: 1,
+            handles: VecDeque::new(),
+            credit: 0,
+            turn: 0,
+            is_listed: false,
+            #[cfg(test)]
+            moved: 0,
+        }
+    }
+}
+
 impl Queue {
+    /// Returns the guest's credit in each round.
+    fn quantum(&self) -> i64 {
+        QUANTUM as i64 * i64::from(self.weight)
+    }
+
     /// Adds the credit of the rounds since.
     fn refill(&mut self, turn: u64) {
         let turns = turn.saturating_sub(self.turn).min(MOST_OWED as u64);
-        self.credit = (self.credit + turns as i64 * QUANTUM as i64).min(QUANTUM as i64);
+        self.credit = (self.credit + turns as i64 * self.quantum()).min(self.quantum());
         self.turn = turn;
     }
 }
@@ -75,6 +96,11 @@ impl Ready {
         &mut self.queues[index]
     }
 
+    /// Sets the weight of a guest.
+    pub fn set_weight(&mut self, device: DeviceId, weight: u32) {
+        self.queue(device).weight = weight;
+    }
+
     /// Adds a waiting entry of a guest. The caller does not add an entry twice.
     pub fn push(&mut self, device: DeviceId, handle: Handle) {
         self.count += 1;
@@ -103,7 +129,9 @@ impl Ready {
 
     /// Removes all entries and debts of a guest.
     pub fn forget(&mut self, device: DeviceId) {
-        let queue = std::mem::take(self.queue(device));
+        let queue = self.queue(device);
+        let weight = queue.weight;
+        let queue = std::mem::replace(queue, Queue { weight, ..Queue::default() });
         self.count -= queue.handles.len();
         self.order.retain(|&other| other != device);
     }
@@ -138,9 +166,9 @@ impl Ready {
         let queue = self.queue(device);
         queue.refill(turn);
         if !is_shared {
-            queue.credit = QUANTUM as i64;
+            queue.credit = queue.quantum();
         }
-        let left = queue.handles.len().min(ENTRIES);
+        let left = queue.handles.len().min(ENTRIES * queue.weight as usize);
         Some(Visit { device, left, is_first: true, is_shared })
     }
 
@@ -213,6 +241,21 @@ mod tests {
             // The single connection moves what one read returns.
             let had = turns(&mut of([1024, 1]), 1000, |device| if device == A { bytes } else { QUANTUM });
             assert!(had[0] * 10 <= had[1] * 11 && had[1] * 10 <= had[0] * 11, "{bytes}: {had:?}");
+        }
+    }
+
+    #[test]
+    fn a_guest_of_weight_3_has_three_times_what_one_of_weight_1_has() {
+        for bytes in [QUANTUM, QUANTUM / 2 + 1, 20_000, 1] {
+            let mut ready = of([1024, 1024]);
+            ready.set_weight(B, 3);
+            let had = turns(&mut ready, 1000, |_| bytes);
+            assert!((had[0] * 3).abs_diff(had[1]) * 20 <= had[1], "{bytes}: {had:?}");
+            // The weight stays while the guest's connections go.
+            ready.forget(B);
+            (0..1024).for_each(|n| ready.push(B, handle(n)));
+            let had = turns(&mut ready, 1000, |_| bytes);
+            assert!((had[0] * 3).abs_diff(had[1]) * 20 <= had[1], "{bytes}: {had:?}");
         }
     }
 

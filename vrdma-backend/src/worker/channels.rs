@@ -10,7 +10,7 @@ use crate::translate::wqe;
 use std::ops::Range;
 use vrdma_transport::{self as transport, DeviceId, Engine};
 
-/// The most requests taken from one guest's channels in one round.
+/// The most requests taken in one round from the channels of a guest of weight 1.
 ///
 /// The engine limits the cost of the messages that they begin.
 pub(super) const BATCH: usize = 64;
@@ -47,13 +47,15 @@ impl Worker {
         busy
     }
 
-    /// Takes up to [`BATCH`] requests from a guest's channels. Returns true if there were any.
+    /// Takes up to [`BATCH`] requests for each unit of a guest's weight from its channels. Returns
+    /// true if there were any.
     ///
     /// The next round continues where this one ends.
     fn drain_guest(&mut self, device: DeviceId, channels: Range<usize>, now: transport::Instant) -> bool {
         // The guest may have fewer channels than before.
         let next = channels.start + (*self.channel_turns.of(device)).min(channels.len() - 1);
-        let mut left = BATCH;
+        let batch = BATCH * self.outputs.device(device).guest.weight.get() as usize;
+        let mut left = batch;
         for index in (next..channels.end).chain(channels.start..next) {
             left -= self.drain_channel(index, left, now);
             if left == 0 {
@@ -62,7 +64,7 @@ impl Worker {
                 break;
             }
         }
-        left < BATCH
+        left < batch
     }
 
     /// Takes up to `most` requests from a channel, and returns their number.
@@ -185,7 +187,7 @@ fn fetch_peers(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Poll};
+    use crate::config::{Config, Poll, Qos, Weight};
     use crate::device::DeviceLimits;
     use crate::memory::tests::memory;
     use crate::memory::{Extent, GuestMemory, Shared};
@@ -288,6 +290,17 @@ mod tests {
         for turn in 4..10 {
             assert!(worker.drain_channels(transport::Instant(1), true));
             assert_eq!(taken(&mut worker, &ids), [turn * BATCH as u64, 200]);
+        }
+    }
+
+    #[test]
+    fn a_guest_of_weight_3_has_three_times_the_requests_of_one_of_weight_1() {
+        let (mut worker, ids) = worker(&[&[250; 4], &[250; 4]]);
+        let qos = Qos { weight: Weight::new(3).unwrap(), ..Qos::default() };
+        worker.set_qos(ids[1], 1, qos);
+        for turn in 1..=5 {
+            assert!(worker.drain_channels(transport::Instant(1), true));
+            assert_eq!(taken(&mut worker, &ids), [turn * BATCH as u64, 3 * turn * BATCH as u64]);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What sessions have the worker do: guests, their memory and their virtqueues come and go.
 
 use super::{BoundChannel, NET, Worker};
-use crate::config::{GuestConfig, Transport};
+use crate::config::{GuestConfig, Qos, Transport};
 use crate::device::counters::ObjectCounts;
 use crate::device::{Device, DeviceLimits, Result};
 use crate::memory::{GuestMemory, reap};
@@ -120,6 +120,21 @@ impl Worker {
         (self.add_function(guest, limits, port), port)
     }
 
+    /// Changes the quality of service of a guest's RDMA function and of its port of the switch.
+    ///
+    /// It holds from the next turn on, whatever the guest does meanwhile. A guest with two RDMA
+    /// functions has it for both, so each is named in a call of its own.
+    pub fn set_qos(&mut self, id: DeviceId, port: usize, qos: Qos) {
+        let now = self.now();
+        self.outputs.device(id).guest.set_qos(&qos);
+        let is_there = "the guest has a device, and its weight is checked";
+        self.engine.set_weight(id, qos.weight.get()).expect(is_there);
+        self.engine.set_rates(now, id, &qos.rates()).expect(is_there);
+        self.engine.set_marks(id, qos.marks()).expect(is_there);
+        self.streams.set_weight(id, qos.weight.get());
+        self.net.set_qos(port, &qos);
+    }
+
     /// Adds the device of an RDMA function, the first or second of its guest.
     ///
     /// `port` is the guest's port of the switch.
@@ -142,7 +157,9 @@ impl Worker {
         if let Some(packet_port) = &mut self.packet_port {
             packet_port.add(id, device.pin_gate.clone());
         }
+        let qos = device.guest.qos();
         self.outputs.add(device);
+        self.set_qos(id, port, qos);
         id
     }
 

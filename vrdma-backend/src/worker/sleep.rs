@@ -84,7 +84,8 @@ impl Worker {
         let retry = self.outputs.retry_events().then_some(EVENT_RETRY);
         let streams = self.streams.next_deadline().map(until);
         let stalled = self.streams.has_waiting().then_some(LEAST);
-        [deadline, event, retry, streams, stalled, uplink_limit].into_iter().flatten().min()
+        let frames = self.net.next_time().map(until);
+        [deadline, event, retry, streams, stalled, frames, uplink_limit].into_iter().flatten().min()
     }
 
     /// Whether guests have written something that was not visible when the worker asked for kicks.

@@ -101,7 +101,7 @@ impl Workers {
         for guest in guests {
             let number = worker_of(guest);
             let worker = self.handles[number].clone();
-            let (spec, limits) = (guest.clone(), DeviceLimits::new(config));
+            let (spec, limits) = (guest.clone(), DeviceLimits::of(config, guest));
             // A guest's second function follows its first one, and is on the same worker.
             let port = places.last().filter(|_| guest.is_beside).map(|first| first.port);
             let (device, port) = worker.call(move |worker| match port {

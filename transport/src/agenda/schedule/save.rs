@@ -7,8 +7,9 @@ use crate::collections::wakes::Wakes;
 use crate::objects::device::Devices;
 use crate::objects::qp::Qp;
 use crate::save::{RestoreError, Violation, record, to_qpn};
-use core::mem;
+use core::{iter, mem};
 use std::collections::{BTreeSet, VecDeque};
+use vrdma_wire::num::Qpn;
 
 /// Returns the flag by which a QP knows that it waits for a turn of some kind.
 type Flag = fn(&mut Qp) -> &mut bool;
@@ -24,7 +25,8 @@ impl Schedule {
     pub(crate) fn save<R>(&self, devices: &Devices<R>) -> record::Turns {
         let none: fn(&Qp) -> bool = |_| false;
         // The record of a QP has its flushes.
-        let Schedule { local, wire, deadlines, flushes: _, wakes } = self;
+        // The caller sets rates again. What waits for one is recorded as if it waited for its turn.
+        let Schedule { local, wire, deadlines, rates: _, flushes: _, wakes } = self;
         record::Turns {
             local: local.save(devices, none, |qp| qp.requester.ready),
             wire: wire.save(devices, |qp| qp.answer_due, |qp| qp.turn_due),
@@ -104,22 +106,30 @@ impl Turns {
         asks: impl Fn(&Qp) -> bool,
     ) -> record::Round {
         // `carried` is the sum of what the devices have carried.
-        let Turns { shares, round, begun, poll, entries: _, carried: _ } = self;
+        let Turns { shares, round, begun, poll, later, entries: _, carried: _, holds: _ } = self;
+        let waits = |device: u32| {
+            let share = &shares[device as usize];
+            share.answers.len() + share.requests.len() > 0 || later.of_device(device).next().is_some()
+        };
         let all = 0..shares.len() as u32;
-        let others = all.filter(|&device| !shares[device as usize].listed);
+        let unlisted = all.filter(|&device| !shares[device as usize].listed);
+        let (held, others): (Vec<u32>, Vec<u32>) = unlisted.partition(|&device| waits(device));
         let save = |device: u32| {
             let share = &shares[device as usize];
-            // All weights are 1.
-            let Share { answers, requests, listed, weight: _, credit, lead, carried, carried_in } = share;
+            // The caller sets weights again. A record has no more credit than weight 1 can have.
+            let Share { answers, requests, answers_held: _, requests_held: _, .. } = share;
+            let Share { listed, weight: _, credit, lead, carried, carried_in, .. } = share;
             let carried = if carried_in == poll { *carried } else { 0 };
-            let (listed, credit, lead) = (*listed, *credit, *lead);
-            let answers = answers.save(devices, device, &owes);
-            let requests = requests.save(devices, device, &asks);
+            let (listed, credit, lead) = (*listed, (*credit).clamp(DEBT, QUANTUM as i64), *lead);
+            let answers = answers.save(devices, device, &owes, iter::empty());
+            let requests =
+                requests.save(devices, device, &asks, later.of_device(device).map(|place| place.qpn));
+            let listed = listed || !answers.is_empty() || !requests.is_empty();
             // A share without any state is left out.
             let idle = !listed && (credit, lead, carried) == (0, 0, 0);
             (!idle).then_some(record::Share { device, listed, answers, requests, credit, lead, carried })
         };
-        let shares = round.iter().copied().chain(others).filter_map(save).collect();
+        let shares = round.iter().copied().chain(held).chain(others).filter_map(save).collect();
         record::Round { shares, begun: *begun }
     }
 
@@ -185,11 +195,19 @@ impl Turns {
 }
 
 impl TurnQueue {
-    fn save<R>(&self, devices: &Devices<R>, device: u32, waits: impl Fn(&Qp) -> bool) -> Vec<u32> {
+    /// Returns the record of a queue, with those behind it that wait for a time.
+    fn save<R>(
+        &self,
+        devices: &Devices<R>,
+        device: u32,
+        waits: impl Fn(&Qp) -> bool,
+        later: impl Iterator<Item = Qpn>,
+    ) -> Vec<u32> {
         let TurnQueue { checked: _, rest: _, stale: _ } = self;
         let mut seen = BTreeSet::new();
         let is_there = |qpn| devices.with_qp(QpRef { device, qpn }).is_some_and(|(_, qp)| waits(qp));
-        let live = self.iter().filter(|&&qpn| is_there(qpn) && seen.insert(qpn));
+        let all = self.iter().copied().chain(later);
+        let live = all.filter(|&qpn| is_there(qpn) && seen.insert(qpn));
         live.map(|qpn| qpn.number()).collect()
     }
 

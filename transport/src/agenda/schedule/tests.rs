@@ -46,6 +46,52 @@ fn a_device_with_one_qp_gets_as_much_as_one_with_thousands() {
 }
 
 #[test]
+fn a_device_of_weight_3_gets_three_times_what_one_of_weight_1_gets() {
+    for (weights, qps) in [([1, 3], [16_000, 1]), ([1, 3], [1, 100]), ([33, 99], [7, 7]), ([2, 6], [1, 1])] {
+        for seed in 0..4 {
+            let (mut rng, mut world) = (Rng::new(seed), World::new(&qps));
+            (0..2).for_each(|device| world.turns.set_weight(device, weights[device as usize]));
+            let rounds = 400 * weights[0] as u64;
+            while world.given.iter().sum::<Cost>() < rounds * QUANTUM {
+                // Devices have turns of all lengths, of no more than the credit, or of a bit more.
+                let cost = 1 + rng.next() % QUANTUM;
+                world.turn(|place| if place.device == 0 { cost } else { OPERATION + cost / 100 });
+            }
+            let [one, three] = world.given[..] else { unreachable!("there are two devices") };
+            assert!((3 * one).abs_diff(three) * 20 <= three, "{weights:?}: {one} and {three}");
+        }
+    }
+}
+
+#[test]
+fn a_weight_stays_when_a_device_is_reset_and_limits_what_posts_carry() {
+    let mut turns = Turns::default();
+    turns.set_weight(1, 3);
+    turns.push(place(1, 1), Requests);
+    turns.forget(1);
+    assert_eq!(turns.len(), 0);
+    // Device 0 waits, so posts of others carry what they have in a round.
+    turns.push(place(0, 1), Requests);
+    let carried = |turns: &mut Turns, device| {
+        turns.begin_poll();
+        let mut count = 0;
+        while turns.may_carry(device, WITHIN_POSTS) {
+            turns.carry(device, QP_TURN);
+            count += 1;
+        }
+        count
+    };
+    assert_eq!([1, 2].map(|device| carried(&mut turns, device)), [3, 1]);
+    // They pay for it: each is in debt by a round, however much it was.
+    assert_eq!([1, 2].map(|device| carried(&mut turns, device)), [0, 0]);
+    for device in [1, 2] {
+        turns.push(place(device, 1), Requests);
+    }
+    turns.set_weight(1, 1);
+    assert_eq!(turns.shares[1].credit, DEBT, "a lower weight leaves a lower debt");
+}
+
+#[test]
 fn who_is_next_is_known_before_its_turn() {
     let mut world = World::new(&[3, 0]);
     for expected in [0, 1, 2, 0] {

@@ -55,7 +55,7 @@ impl<R> Device<R> {
         let Device {
             qps,
             step: _,
-            parts: super::DeviceParts { mrs, srqs, requests, counters, mac, suspended },
+            parts: super::DeviceParts { mrs, srqs, requests, counters, mac, marks: _, suspended },
             // A restored device counts only queues that still exist.
             srqs_made: _,
             xrcds,

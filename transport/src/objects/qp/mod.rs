@@ -9,6 +9,7 @@ pub(crate) mod state;
 
 use crate::base::gid::GidEntry;
 use crate::base::id::{CqId, OwnerId, PdId, SrqId, XrcdId};
+use crate::base::marks::Marks;
 use crate::base::memory::Access;
 use crate::base::qp_ref::{OptQpRef, QpRef};
 use crate::base::time::{Instant, NEVER};
@@ -374,8 +375,9 @@ impl Qp {
         }
     }
 
-    /// Returns the path of packets to the peer. `mac` is the MAC address of the QP's device.
-    pub(crate) fn path(&self, mac: Mac) -> Path {
+    /// Returns the path of packets to the peer, from the MAC address of the QP's device and with
+    /// its marks.
+    pub(crate) fn path(&self, mac: Mac, marks: Marks) -> Path {
         let attr = &self.attr;
         let flow_label = FlowLabel::truncate(attr.flow_label);
         let src_port = match attr.udp_sport {
@@ -385,10 +387,10 @@ impl Qp {
         Path {
             src_mac: mac,
             dst_mac: attr.dmac,
-            vlan: VlanTag::in_vlan(self.vlan, attr.sl),
+            vlan: VlanTag::in_vlan(self.vlan, marks.priority(attr.sl)),
             src: self.sgid,
             dst: self.dgid,
-            traffic_class: attr.traffic_class,
+            traffic_class: marks.traffic_class(attr.traffic_class),
             flow_label,
             hop_limit: hop_limit(attr.hop_limit),
             src_port,

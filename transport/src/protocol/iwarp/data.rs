@@ -1,4 +1,16 @@
-//! The payload of a received segment.
+//! The payload of a received segment, and what a segment means for rates.
+
+use vrdma_wire::iwarp::Segment;
+
+/// Whether a segment is the last one of a request.
+pub(crate) fn ends_request(segment: &Segment) -> bool {
+    match segment {
+        Segment::Write(to) => to.last,
+        Segment::Send { part, .. } => part.last,
+        Segment::Immediate { .. } | Segment::ReadRequest(..) | Segment::AtomicRequest(..) => true,
+        Segment::ReadResponse(_) | Segment::AtomicResponse(..) | Segment::Terminate(..) => false,
+    }
+}
 
 /// The payload of a received segment.
 #[derive(Copy, Clone)]

@@ -19,6 +19,7 @@ pub(crate) mod data;
 pub(crate) mod loopback;
 pub(crate) mod placement;
 pub(crate) mod qp;
+mod rate;
 mod receive;
 mod requester_rx;
 mod requester_tx;

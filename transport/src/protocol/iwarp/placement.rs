@@ -148,16 +148,19 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
 
     /// Delivers an FPDU that was placed, in its turn.
     ///
-    /// Returns false if the device is suspended, or if a message before it waits.
+    /// Returns false if the device is suspended, if a message before it waits, or if the device has
+    /// received as much as its rate allows.
     pub(crate) fn receive_placed(&mut self, placed: &PlacedFpdu) -> bool {
         let input = &mut self.conn.input;
-        if self.suspended || input.waiting.is_some() {
+        if self.suspended || input.waiting.is_some() || self.waits_for_rate() {
             return false;
         }
         if self.qp.state == QpState::Err {
             // Data after the end of the connection are dropped.
             return true;
         }
+        self.count_for_rate(&placed.segment, placed.payload as usize);
+        let input = &mut self.conn.input;
         if let Err(fault) = input.deframer.skip(placed.len()) {
             self.fail_stream(fault, &[]);
             return true;

@@ -22,14 +22,15 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
     /// that a message waits, with everything behind it, until the caller has drained the posts.
     pub(crate) fn receive_stream(&mut self, bytes: &[u8], buffer: &mut [u8]) -> (usize, Fate) {
         let input = &mut self.conn.input;
-        if self.suspended || input.waiting.is_some() {
+        if self.suspended || input.waiting.is_some() || self.waits_for_rate() {
             return (0, Fate::Done);
         }
+        let input = &mut self.conn.input;
         let held = mem::take(&mut input.held);
         buffer[..held.len()].copy_from_slice(&held);
         let mut rest = bytes;
         let mut fate = Fate::Done;
-        while fate == Fate::Done {
+        while fate == Fate::Done && !self.waits_for_rate() {
             if self.qp.state == QpState::Err {
                 // Data after the end of the connection are dropped.
                 return (bytes.len(), Fate::Done);
@@ -88,6 +89,9 @@ impl<R: Region, S: Sink> StreamQp<'_, R, S> {
                 return Fate::Done;
             }
         };
+        if posted == PostedReceives::MayComeYet {
+            self.count_for_rate(&parsed.segment, parsed.payload.len());
+        }
         let fate = self.receive_segment(&parsed.segment, parsed.payload, (ulpdu, ready), posted);
         if fate == Fate::Done {
             self.conn.input.is_new = false;

@@ -102,7 +102,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if !matches!(qp.state, QpState::Rts | QpState::Sqd) || qp.requester.wait == Wait::Receive {
             return RequestPause::Idle;
         }
-        let path = qp.path(self.mac);
+        let path = qp.path(self.mac, self.marks);
         let mtu = qp.path_mtu;
         let RcRoce { requester: state, is_near, .. } = self.conn;
         let is_near = *is_near;

@@ -68,7 +68,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if silent {
             return ResponsePause::Idle;
         }
-        let path = qp.path(self.mac);
+        let path = qp.path(self.mac, self.marks);
         loop {
             let pending = state.first_pending();
             if pending.is_none() && state.nak.is_none() && !state.ack_is_due() {

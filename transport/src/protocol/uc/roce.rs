@@ -3,6 +3,7 @@
 use crate::agenda::drains::{Fate, PostedReceives};
 use crate::agenda::schedule::{OPERATION, TURN_PACKETS};
 use crate::base::inter_worker::InterWorkerPart;
+use crate::base::marks::Marks;
 use crate::base::memory::Region;
 use crate::base::qp_ref::QpRef;
 use crate::base::transport_kind::TransportKind;
@@ -149,7 +150,14 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
                 return Step::Waits;
             }
             *left -= 1;
-            match send_segment((self.mrs, self.qp), (self.place, self.mac), &work, payload, is_near, outlet) {
+            match send_segment(
+                (self.mrs, self.qp),
+                (self.place, self.mac, self.marks),
+                &work,
+                payload,
+                is_near,
+                outlet,
+            ) {
                 Ok(segment) => {
                     self.counters.packets_out += 1;
                     if self.departed(&work, &segment) {
@@ -168,7 +176,7 @@ impl<R: Region, S: Sink> UcQp<'_, R, S> {
 /// Sends the next packet of `work`. Returns its segment, or the status with which the request ends.
 fn send_segment<'a, R: Region>(
     (mrs, qp): (&Mrs<R>, &Qp),
-    (place, mac): (QpRef, Mac),
+    (place, mac, marks): (QpRef, Mac, Marks),
     work: &Work<'a>,
     payload: Payload<'_>,
     is_near: bool,
@@ -189,7 +197,7 @@ fn send_segment<'a, R: Region>(
     };
     let raises = work.op.takes_receive();
     let packet = Packet {
-        path: qp.path(mac),
+        path: qp.path(mac, marks),
         bth: Bth {
             solicited: segment.solicited && segment.last && raises,
             mig: true,

@@ -68,6 +68,9 @@ pub(crate) fn send_to_group<R: Region>(
             Err(status) => return datagram_failed(core, place, work, status, sink),
         }
     }
+    if core.schedule.rates.any() && !core.port.exists() {
+        core.schedule.sent(place.device, work.length.into(), 1);
+    }
     let mut borrowed = core.known(place, sink);
     if copies == 0 && served.is_none() {
         borrowed.counters.dropped(Reason::NoRoute);
@@ -95,6 +98,9 @@ fn copy_to_member<R: Region>(
     sink: &mut impl Sink,
 ) -> Result<Step, WcStatus> {
     let Datagram { ref packet, deth, imm } = *datagram;
+    if core.schedule.rates.any() && !core.schedule.rates.admit(to.device, work.length.into(), 1) {
+        return Ok(Step::More);
+    }
     let (device, qp) = core.devices.known(to);
     if qp.held > 0 {
         // A datagram that the member does not take needs no copy and no place in the queue.

@@ -52,10 +52,10 @@ pub(crate) fn datagram<R>(
     let path = Path {
         src_mac: device.mac,
         dst_mac: to.dmac,
-        vlan: VlanTag::in_vlan(source.vlan, to.sl),
+        vlan: VlanTag::in_vlan(source.vlan, device.marks.priority(to.sl)),
         src: source.gid,
         dst: to.dgid,
-        traffic_class: to.traffic_class,
+        traffic_class: device.marks.traffic_class(to.traffic_class),
         flow_label: label,
         hop_limit: hop_limit(to.hop_limit),
         src_port,

@@ -118,6 +118,10 @@ fn deliver_local<R: Region>(
 ) -> Sent {
     let Datagram { ref packet, deth, imm } = *datagram;
     let peer = QpRef { device: index, qpn: packet.bth.dest };
+    if core.schedule.rates.any() && !is_within_rates(core, place, index, packet, work) {
+        datagram_sent(&mut core.known(place, sink), work);
+        return Sent::ENDED;
+    }
     match copy_datagram(core, place, peer, work, datagram, payload) {
         Ok(Ok(())) => {
             datagram_arrived(&mut core.known(peer, sink), packet, (deth.src, imm), work.length);
@@ -141,6 +145,26 @@ fn deliver_local<R: Region>(
         }
     }
     Sent::ENDED
+}
+
+/// Counts a datagram to a device of this engine. Returns whether the device gets it.
+///
+/// Datagrams to QP1 set connections up, and are never too many.
+#[cold]
+fn is_within_rates<R: Region>(
+    core: &mut Core<R>,
+    place: QpRef,
+    to: u32,
+    packet: &Packet,
+    work: &Work<'_>,
+) -> bool {
+    if has_looked(core, place) {
+        // It was counted when it found no receive.
+        return true;
+    }
+    core.schedule.sent(place.device, work.length.into(), 1);
+    core.schedule.rates.charge_qp(place, work.length.into(), 1);
+    packet.bth.dest.number() == 1 || core.schedule.rates.admit(to, work.length.into(), 1)
 }
 
 fn has_looked<R: Region>(core: &Core<R>, place: QpRef) -> bool {

@@ -47,6 +47,15 @@ pub(crate) fn replace_at_times(engine: &mut Engine<Mem>) {
     CALLS.set(calls);
     let every = if calls < 300 { 3 } else { 101 };
     if calls.is_multiple_of(every) {
-        *engine = copied(engine);
+        let mut copy = copied(engine);
+        // Its caller sets these again.
+        copy.core.schedule.set_again(&mut engine.core.schedule);
+        for index in 0..copy.core.devices.indices() {
+            if let (Some(new), Some(old)) = (copy.core.devices.get_mut(index), engine.core.devices.get(index))
+            {
+                new.marks = old.marks;
+            }
+        }
+        *engine = copy;
     }
 }

@@ -1,0 +1,343 @@
+//! Rates: how much may move in a second.
+//!
+//! A rate has no timer. It is looked at when something has moved, and then tells until when nothing
+//! more may.
+
+use crate::base::time::Instant;
+use core::num::NonZeroU64;
+use core::time::Duration;
+
+/// Nanoseconds of a second.
+const SECOND: u128 = 1_000_000_000;
+
+/// A token bucket.
+///
+/// What moves may exceed what the bucket holds. The bucket then has a debt, and nothing more may
+/// move until that is paid. So in any time `t`, everything that moves but the last piece is at most
+/// `burst + rate * t`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Bucket {
+    /// Units in a second.
+    rate: NonZeroU64,
+    /// The time in which an empty bucket fills.
+    burst: Duration,
+    /// When the bucket will be full. It was full before if that is past.
+    full_at: Instant,
+    /// What `full_at` lacks, in units of a nanosecond divided by `rate`. Less than `rate`.
+    rest: u64,
+}
+
+impl Bucket {
+    /// Makes a full bucket.
+    fn new(rate: NonZeroU64, burst: Duration) -> Bucket {
+        Bucket { rate, burst, full_at: Instant(0), rest: 0 }
+    }
+
+    /// Returns when something may move, which is `None` if it may now.
+    #[inline]
+    fn wait(&self, now: Instant) -> Option<Instant> {
+        (self.full_at >= now + self.burst).then(|| {
+            // One unit more than nothing.
+            let unit = (SECOND as u64).div_ceil(self.rate.get()).max(1);
+            Instant(self.full_at.0.saturating_sub(self.burst.as_nanos() as u64)) + Duration::from_nanos(unit)
+        })
+    }
+
+    /// Returns how many units the bucket holds, rounded down.
+    fn level(&self, now: Instant) -> u64 {
+        let missing = self.full_at.0.saturating_sub(now.0);
+        let time = (self.burst.as_nanos() as u64).saturating_sub(missing);
+        u64::try_from(u128::from(time) * u128::from(self.rate.get()) / SECOND).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the time in which the bucket gets this many units.
+    fn time_of(&self, units: u64) -> Duration {
+        let time = u128::from(units) * SECOND / u128::from(self.rate.get());
+        Duration::from_nanos(u64::try_from(time).unwrap_or(u64::MAX))
+    }
+
+    /// Takes units, whether the bucket holds them or not.
+    fn take(&mut self, now: Instant, units: u64) {
+        if self.full_at < now {
+            (self.full_at, self.rest) = (now, 0);
+        }
+        let rate = u128::from(self.rate.get());
+        let time = u128::from(units) * SECOND + u128::from(self.rest);
+        self.rest = (time % rate) as u64;
+        self.full_at = self.full_at + Duration::from_nanos(u64::try_from(time / rate).unwrap_or(u64::MAX));
+    }
+
+    /// Whether the time until the debt is paid is longer than this.
+    fn owes(&self, now: Instant, time: Duration) -> bool {
+        self.full_at > now + self.burst + time
+    }
+
+    /// Takes over what another bucket lacks: the debt in units, and what it lacks of a burst as
+    /// time.
+    fn follow(&mut self, now: Instant, before: &Bucket) {
+        let lacks = before.full_at.0.saturating_sub(now.0);
+        let burst = before.burst.as_nanos() as u64;
+        let debt = u128::from(lacks.saturating_sub(burst)) * u128::from(before.rate.get());
+        let debt = u64::try_from(debt / u128::from(self.rate.get())).unwrap_or(u64::MAX);
+        let of_burst = Duration::from_nanos(lacks.min(burst)).min(self.burst);
+        self.full_at = now + of_burst + Duration::from_nanos(debt);
+    }
+}
+
+/// The limits of what may move in one direction.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct RateLimit {
+    /// Bytes in a second. `None`: any number.
+    pub bytes: Option<NonZeroU64>,
+    /// Messages in a second. `None`: any number.
+    pub messages: Option<NonZeroU64>,
+    /// How long as much as the rates allow may be saved up, to be moved at once.
+    pub burst: Duration,
+}
+
+impl RateLimit {
+    /// Whether there is no limit.
+    pub fn is_none(&self) -> bool {
+        self.bytes.is_none() && self.messages.is_none()
+    }
+}
+
+/// What may move in one direction: bytes and messages.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Meter {
+    bytes: Option<Bucket>,
+    messages: Option<Bucket>,
+}
+
+impl Meter {
+    /// Makes a meter of full buckets.
+    pub fn new(limit: &RateLimit) -> Meter {
+        let bucket = |rate: Option<NonZeroU64>| rate.map(|rate| Bucket::new(rate, limit.burst));
+        Meter { bytes: bucket(limit.bytes), messages: bucket(limit.messages) }
+    }
+
+    /// Changes the limits. A debt stays, as a number of bytes and of messages.
+    pub fn set(&mut self, now: Instant, limit: &RateLimit) {
+        let before = core::mem::replace(self, Meter::new(limit));
+        let keep = |bucket: &mut Option<Bucket>, before: Option<Bucket>| {
+            if let (Some(bucket), Some(before)) = (bucket, before) {
+                bucket.follow(now, &before);
+            }
+        };
+        keep(&mut self.bytes, before.bytes);
+        keep(&mut self.messages, before.messages);
+    }
+
+    /// Returns when something may move, which is `None` if it may now.
+    #[inline]
+    pub fn wait(&self, now: Instant) -> Option<Instant> {
+        let wait = |bucket: &Option<Bucket>| bucket.as_ref().and_then(|bucket| bucket.wait(now));
+        // `None` is less than any time.
+        wait(&self.bytes).max(wait(&self.messages))
+    }
+
+    /// Whether there is no limit.
+    pub fn is_none(&self) -> bool {
+        self.bytes.is_none() && self.messages.is_none()
+    }
+
+    /// Returns the time that the limits leave for this much.
+    pub fn time_of(&self, bytes: u64, messages: u64) -> Duration {
+        let time = |bucket: &Option<Bucket>, units| bucket.as_ref().map(|bucket| bucket.time_of(units));
+        time(&self.bytes, bytes).max(time(&self.messages, messages)).unwrap_or_default()
+    }
+
+    /// Returns how many bytes may move without a debt; `None` if there is no limit.
+    pub fn bytes_left(&self, now: Instant) -> Option<u64> {
+        self.bytes.as_ref().map(|bucket| bucket.level(now))
+    }
+
+    /// Returns how many messages may move without a debt; `None` if there is no limit.
+    pub fn messages_left(&self, now: Instant) -> Option<u64> {
+        self.messages.as_ref().map(|bucket| bucket.level(now))
+    }
+
+    /// Counts what has moved and could not be stopped.
+    ///
+    /// A debt that takes longer than `most` does not grow. So whatever comes, the time until
+    /// something may move again has an end.
+    pub fn charge_up_to(&mut self, now: Instant, bytes: u64, messages: u64, most: Duration) {
+        if let Some(bucket) = self.bytes.as_mut().filter(|bucket| !bucket.owes(now, most)) {
+            bucket.take(now, bytes);
+        }
+        if let Some(bucket) = self.messages.as_mut().filter(|bucket| !bucket.owes(now, most)) {
+            bucket.take(now, messages);
+        }
+    }
+
+    /// Counts what has moved.
+    pub fn charge(&mut self, now: Instant, bytes: u64, messages: u64) {
+        if let Some(bucket) = &mut self.bytes {
+            bucket.take(now, bytes);
+        }
+        if let Some(bucket) = &mut self.messages {
+            bucket.take(now, messages);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::rng::Rng;
+
+    /// A bucket by the book: it fills at each nanosecond, in units of a nanosecond times the rate.
+    struct Model {
+        rate: i128,
+        most: i128,
+        level: i128,
+        at: u64,
+    }
+
+    impl Model {
+        fn new(rate: u64, burst: Duration) -> Model {
+            let most = i128::from(rate) * burst.as_nanos() as i128;
+            Model { rate: rate.into(), most, level: most, at: 0 }
+        }
+
+        fn level(&mut self, now: Instant) -> i128 {
+            let passed = i128::from(now.0 - self.at);
+            (self.level, self.at) = ((self.level + passed * self.rate).min(self.most), now.0);
+            self.level
+        }
+    }
+
+    fn rate(rate: u64) -> NonZeroU64 {
+        NonZeroU64::new(rate).unwrap()
+    }
+
+    #[test]
+    fn a_bucket_agrees_with_one_that_fills_at_each_nanosecond() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let speed = 1 + rng.next() % [1_000, 1_000_000, 100_000_000_000][seed as usize % 3];
+            let burst = Duration::from_nanos(1 + rng.next() % 100_000_000);
+            let (mut bucket, mut model) = (Bucket::new(rate(speed), burst), Model::new(speed, burst));
+            let mut now = Instant(0);
+            for step in 0..500 {
+                now = now + Duration::from_nanos(rng.next() % 10_000_000);
+                let level = model.level(now);
+                // A bucket that cannot tell a nanosecond's content errs by less than that.
+                let slack = model.rate;
+                let context = (seed, step, level, speed);
+                match bucket.wait(now) {
+                    None => assert!(level > -slack, "{context:?}"),
+                    Some(at) => {
+                        assert!(level < slack && at > now, "{context:?}");
+                        // At that time something may move, and a unit earlier nothing might.
+                        assert_eq!(bucket.wait(at), None, "{context:?}");
+                        let unit = SECOND as i128 / model.rate + 2;
+                        let filled = level + (i128::from(at.0 - now.0) + 1) * model.rate;
+                        assert!(filled > 0 && filled <= (unit + 1) * model.rate, "{context:?}");
+                    }
+                }
+                let whole = (level / SECOND as i128).max(0);
+                let diff = i128::from(bucket.level(now)) - whole;
+                assert!(diff.abs() <= 1 + model.rate / SECOND as i128, "{context:?}: {diff}");
+                if bucket.wait(now).is_none() {
+                    let units = rng.next() % (1 + speed / 100);
+                    bucket.take(now, units);
+                    model.level -= i128::from(units) * SECOND as i128;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_moves_than_a_burst_and_the_rate_and_no_less_than_the_rate() {
+        for seed in 0..50 {
+            let mut rng = Rng::new(seed);
+            let limit = RateLimit {
+                bytes: Some(rate(1_000_000 + rng.next() % 1_000_000_000)),
+                messages: (seed % 2 == 0).then(|| rate(1_000 + rng.next() % 100_000)),
+                burst: Duration::from_millis(1 + rng.next() % 20),
+            };
+            let mut meter = Meter::new(&limit);
+            let (mut now, mut bytes, mut messages) = (Instant(7), 0_u64, 0_u64);
+            let end = now + Duration::from_secs(2);
+            let begin = now;
+            let mut was_stopped_by = (false, false);
+            while now < end {
+                let seconds = (now.0 - begin.0) as f64 / 1e9 + limit.burst.as_secs_f64();
+                let most = |rate: NonZeroU64| rate.get() as f64 * seconds;
+                // The whole of what moved before the piece that moves now.
+                assert!(bytes as f64 <= most(limit.bytes.unwrap()) + 2.0, "seed {seed}");
+                assert!(limit.messages.is_none_or(|rate| messages as f64 <= most(rate) + 2.0), "seed {seed}");
+                let piece = rng.next() % 8192;
+                meter.charge(now, piece, 1);
+                (bytes, messages) = (bytes + piece, messages + 1);
+                // It is always used as soon as it allows.
+                if let Some(at) = meter.wait(now) {
+                    was_stopped_by.0 |= meter.bytes_left(now) == Some(0);
+                    was_stopped_by.1 |= meter.messages_left(now) == Some(0);
+                    now = at;
+                }
+            }
+            let least = |rate: NonZeroU64| rate.get() as f64 * 2.0 * 0.99;
+            let is_used = bytes as f64 >= least(limit.bytes.unwrap())
+                || limit.messages.is_some_and(|rate| messages as f64 >= least(rate));
+            assert!(is_used, "seed {seed}: {bytes} bytes, {messages} messages");
+            assert!(was_stopped_by.0 || was_stopped_by.1, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_used_is_saved_up_to_a_burst() {
+        let burst = Duration::from_millis(10);
+        let limit = RateLimit { bytes: Some(rate(1_000_000)), messages: None, burst };
+        let mut meter = Meter::new(&limit);
+        assert_eq!(meter.bytes_left(Instant(5_000_000_000)), Some(10_000));
+        meter.charge(Instant(5_000_000_000), 10_000, 1);
+        assert_eq!(meter.bytes_left(Instant(5_000_000_000)), Some(0));
+        assert_eq!(meter.wait(Instant(5_000_000_000)), Some(Instant(5_000_001_000)));
+        assert_eq!(meter.bytes_left(Instant(5_001_000_000)), Some(1_000));
+        // A debt is paid before anything moves.
+        meter.charge(Instant(5_001_000_000), 101_000, 1);
+        assert_eq!(meter.wait(Instant(5_050_000_000)), Some(Instant(5_101_001_000)));
+        assert_eq!(meter.bytes_left(Instant(6_000_000_000)), Some(10_000));
+    }
+
+    #[test]
+    fn new_limits_keep_a_debt_and_no_limit_has_none() {
+        let limit = |bytes| RateLimit { bytes, messages: None, burst: Duration::from_millis(1) };
+        let mut meter = Meter::new(&limit(Some(rate(1_000_000))));
+        meter.charge(Instant(0), 1_000_000, 1);
+        // It owes 999,000 bytes.
+        meter.set(Instant(0), &limit(Some(rate(2_000_000))));
+        assert!(meter.wait(Instant(499_500_000)).is_some());
+        assert!(meter.wait(Instant(499_501_000)).is_none());
+        // What is lacking of a burst is not a debt of a slower rate.
+        meter.set(Instant(499_501_000), &limit(Some(rate(1_000))));
+        assert!(meter.wait(Instant(500_501_000)).is_none());
+        meter.set(Instant(500_501_000), &limit(None));
+        assert_eq!((meter.wait(Instant(0)), meter.bytes_left(Instant(0))), (None, None));
+        assert!(limit(None).is_none() && !limit(Some(rate(1))).is_none());
+        meter.charge(Instant(u64::MAX), u64::MAX, u64::MAX);
+        meter.set(Instant(0), &limit(Some(rate(1))));
+        meter.charge(Instant(u64::MAX), u64::MAX, u64::MAX);
+        assert!(meter.wait(Instant(5)).is_some(), "times saturate");
+    }
+
+    #[test]
+    fn a_debt_of_what_cannot_be_stopped_has_an_end() {
+        let limit = RateLimit {
+            bytes: Some(rate(1_000_000)),
+            messages: Some(rate(1_000)),
+            burst: Duration::from_millis(1),
+        };
+        let (mut meter, most) = (Meter::new(&limit), Duration::from_millis(20));
+        for _ in 0..1_000_000 {
+            meter.charge_up_to(Instant(0), 4096, 1, most);
+        }
+        // One piece more than that.
+        let end = Instant(0) + most + Duration::from_micros(4096);
+        assert!(
+            meter.wait(Instant(0) + most).is_some() && meter.wait(end + Duration::from_micros(1)).is_none()
+        );
+    }
+}
