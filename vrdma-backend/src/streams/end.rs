@@ -142,6 +142,14 @@ impl Streams {
         self.close_some();
     }
 
+    /// Removes a guest that [`Streams::forget`] was called for. All of its connections close.
+    pub fn remove(&mut self, device: DeviceId) {
+        while self.close_some() {}
+        self.guests.remove(&device);
+        self.ready.remove(device);
+        self.user_tcp.remove(device);
+    }
+
     /// Closes some connections of reset guests. Returns true if there are more.
     pub(super) fn close_some(&mut self) -> bool {
         let count = self.leaving.len().min(CLOSED);

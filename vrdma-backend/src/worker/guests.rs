@@ -163,6 +163,19 @@ impl Worker {
         id
     }
 
+    /// Removes the device of an RDMA function whose front-end is gone.
+    pub fn remove_function(&mut self, id: DeviceId) {
+        self.detach_device(id);
+        self.streams.remove(id);
+        self.outputs.remove(id);
+        self.engine.remove_device(id);
+    }
+
+    /// Removes a guest's port of the switch, after its devices. Its front-end is gone.
+    pub fn remove_port(&mut self, port: usize) {
+        self.net.remove(port);
+    }
+
     /// Starts a device, because its control queue runs. If the driver is `fresh`, the device is
     /// reset.
     pub fn start_device(&mut self, id: DeviceId, fresh: bool, connection: Option<Arc<UnixStream>>) {
