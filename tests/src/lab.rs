@@ -34,6 +34,8 @@ pub struct LabOptions {
     pub tcp_between_guests: bool,
     /// Options that all guests have in common.
     pub guest: GuestOptions,
+    /// Whether the daemon of the guests with even numbers has an admin socket ([`Lab::admin`]).
+    pub admin: bool,
     /// Path of the daemon's program, if the daemon is to be a process of its own.
     pub program: Option<PathBuf>,
     /// A cable between two daemons, if there are to be two. Guests with odd numbers are on the
@@ -110,6 +112,7 @@ impl Default for LabOptions {
             tcp_keepalive: Config::default().tcp_keepalive,
             tcp_between_guests: true,
             guest: GuestOptions::default(),
+            admin: false,
             program: None,
             cable: None,
             uplinks: None,
@@ -194,7 +197,7 @@ impl Lab {
             tcp: (has_streams && options.guest.tcp == GuestTcp::Kernel).then_some(Tcp::Kernel),
             tcp_keepalive: options.tcp_keepalive,
             tcp_between_guests: options.tcp_between_guests,
-            admin: options.program.as_ref().map(|_| dir.join("admin")),
+            admin: (options.admin || options.program.is_some()).then(|| dir.join("admin")),
             comp_vectors: options.comp_vectors,
             channels: options.channels,
             poll_us: options.poll_us,
@@ -228,7 +231,9 @@ impl Lab {
                     outside = Some(remote_end);
                     Daemon::start_with(config(&|_| true), Port::new(driver))
                 } else {
-                    let other = Daemon::start_with(config(&|i| i % 2 != 0), remote_end);
+                    // The admin socket is the local daemon's.
+                    let other = Config { admin: None, ..config(&|i| i % 2 != 0) };
+                    let other = Daemon::start_with(other, remote_end);
                     remote = Some(other.expect("the remote daemon starts"));
                     Daemon::start_with(config(&|i| i % 2 == 0), Port::new(driver))
                 }
@@ -284,6 +289,18 @@ impl Lab {
     /// Returns the name of the thread that serves guest 0.
     pub fn first_worker(&self) -> &'static str {
         if self.options.workers == 1 { "worker" } else { "worker 0" }
+    }
+
+    /// Returns the path of the daemon's admin socket, if it has one.
+    pub fn admin_path(&self) -> PathBuf {
+        self.dir.path().join("admin")
+    }
+
+    /// Returns a client of the daemon's admin socket.
+    pub fn admin(&self) -> vrdma_admin::Client {
+        let client = vrdma_admin::Client::connect(&self.admin_path()).expect("the daemon listens");
+        client.set_timeout(Some(wait::PATIENCE)).expect("a time that is not zero");
+        client
     }
 
     /// Returns the socket to which the front-end of guest `index` connects.

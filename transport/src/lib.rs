@@ -277,6 +277,7 @@ pub use base::inter_worker::{
 pub use base::marks::Marks;
 pub use base::memory::{Access, Fault, PageList, Region};
 pub use base::time::Instant;
+pub use base::transport_kind::TransportKind;
 pub use engine::Engine;
 pub use engine::lines::{KeyLines, PeerHint};
 pub use message::outlet::{
@@ -305,4 +306,5 @@ pub use verbs::request::{
     Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvList, RecvRequest,
     SendRequest, Sge,
 };
+pub use verbs::view::{QpView, RegionView, WaitsFor};
 pub use verbs::window::{Bind, MwType};

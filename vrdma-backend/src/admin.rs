@@ -1,49 +1,74 @@
-//! The admin socket: each request is a line, and each answer is a line.
+//! The admin sockets: one for those who look, and one for those who change something.
+//!
+//! One thread serves all clients side by side. [`client`] is one of them. [`methods`] finds the
+//! method of a call, and [`parameters`] parses what comes with it. [`overview`] and [`objects`]
+//! answer it, by what [`service`] knows of the daemon.
+
+mod client;
+mod methods;
+mod objects;
+mod overview;
+mod parameters;
+mod service;
+
+pub use service::{Rights, Service};
 
 use crate::jail;
-use crate::session::{PAUSE, retry};
+use crate::ratelimit::{RateLimit, limited};
+use crate::session::PAUSE;
 use crate::socket::Listener;
-use crate::stats::Observer;
-use crate::worker::Stopped;
 use anyhow::Result;
+use client::{Client, ClientEnd, Offence};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a client may take to send its request and read its answer. After that it is dropped.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Maximum length of a request in bytes.
-const MAX_REQUEST: usize = 256;
-/// Maximum number of clients served at the same time.
+/// Maximum number of clients of a socket at the same time.
 ///
-/// If one more connects, the oldest client that has not sent its request is dropped. If all have
-/// sent theirs, the oldest of all is dropped.
+/// If one more connects, the client that has been silent for the longest time is dropped.
 const MAX_CLIENTS: usize = 32;
+/// How long the thread works for the clients of a socket before it looks at the other socket.
+const TURN: Duration = Duration::from_millis(10);
+/// Work of less than this needs no rest.
+const SHORT: Duration = Duration::from_micros(200);
 
-/// The running admin socket.
+/// The running admin sockets.
 #[derive(Debug)]
 pub struct Admin {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// A socket, and its clients in the order in which they came.
+#[derive(Debug)]
+struct Door {
+    listener: Arc<Listener>,
+    rights: Rights,
+    clients: Vec<Client>,
+    /// Until when nothing is done for the clients.
+    rests_until: Instant,
+    /// Limits messages about clients that were dropped.
+    drops: RateLimit,
+}
+
 impl Admin {
-    /// Starts the thread that answers requests.
+    /// Starts the thread that answers calls.
     ///
     /// # Errors
     /// The system is out of a resource.
-    pub fn start(listener: Arc<Listener>, observer: Observer) -> Result<Admin> {
+    pub fn start(sockets: Vec<(Arc<Listener>, Rights)>, service: Service) -> Result<Admin> {
         let stop = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
         let stopped = stop.clone();
+        let doors = sockets.into_iter().map(|(listener, rights)| Door::new(listener, rights));
+        let mut doors: Vec<Door> = doors.collect();
         let thread = std::thread::Builder::new().name("admin".into()).spawn(move || {
             jail::confine(jail::Kind::Admin);
-            if let Err(error) = serve(&listener, &stopped, &observer) {
-                log::error!("the admin socket ends here: {error:#}");
+            if let Err(error) = serve(&mut doors, &stopped, &service) {
+                log::error!("the admin sockets end here: {error:#}");
             }
         })?;
         Ok(Admin { stop, thread: Some(thread) })
@@ -59,105 +84,98 @@ impl Drop for Admin {
     }
 }
 
-/// A connected client. It sends a request, then gets an answer. No client waits for another.
-#[derive(Debug)]
-struct Client {
-    stream: UnixStream,
-    /// When the client is dropped.
-    until: Instant,
-    request: Vec<u8>,
-    /// The rest of the answer that is still to be sent; `None` until the whole request has come.
-    answer: Option<Vec<u8>>,
-}
-
-fn serve(listener: &Listener, stopped: &OwnedFd, observer: &Observer) -> Result<()> {
-    let mut clients: Vec<Client> = Vec::new();
+fn serve(doors: &mut [Door], stopped: &OwnedFd, service: &Service) -> Result<()> {
     loop {
-        if wait(listener, stopped, &clients)? {
+        if wait(doors, stopped)? {
             return Ok(());
         }
-        clients.retain_mut(|client| client.step(observer).unwrap_or(false) && Instant::now() < client.until);
+        let now = Instant::now();
+        for door in doors.iter_mut().filter(|door| now >= door.rests_until) {
+            door.step(service);
+        }
         // Accept only after the clients' steps: what had come of a request is read before its
         // client may be dropped.
-        match listener.accept().and_then(Client::new) {
-            Ok(client) => {
-                if clients.len() == MAX_CLIENTS {
-                    let silent = clients.iter().position(|client| client.answer.is_none());
-                    clients.remove(silent.unwrap_or(0));
+        for door in &mut *doors {
+            match door.listener.accept().and_then(|stream| Client::new(stream, door.rights)) {
+                Ok(client) => {
+                    door.make_room();
+                    door.clients.push(client);
                 }
-                clients.push(client);
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // Most likely out of file descriptors. `poll` reports the waiting client again at
+                // once, so pause.
+                Err(_) => std::thread::sleep(PAUSE),
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            // Most likely out of file descriptors. `poll` reports the waiting client again at once,
-            // so pause.
-            Err(_) => std::thread::sleep(PAUSE),
         }
     }
 }
 
+impl Door {
+    fn new(listener: Arc<Listener>, rights: Rights) -> Door {
+        let (clients, drops) = (Vec::new(), RateLimit::default());
+        Door { listener, rights, clients, rests_until: Instant::now(), drops }
+    }
+
+    /// Continues with the clients, in turns: with some of them if that takes long.
+    ///
+    /// Those who look then rest together, however many they are. So half of the thread's time is
+    /// for those who administer.
+    fn step(&mut self, service: &Service) {
+        let start = Instant::now();
+        let Door { listener, clients, drops, .. } = self;
+        let mut at = 0;
+        for _ in 0..clients.len() {
+            match clients[at].step(service) {
+                None => at += 1,
+                Some(ClientEnd::Left) => _ = clients.remove(at),
+                Some(ClientEnd::Dropped(offence)) => {
+                    tell(drops, listener, &clients[at], &offence);
+                    clients.remove(at);
+                }
+            }
+            if start.elapsed() >= TURN {
+                break;
+            }
+        }
+        clients.rotate_left(at);
+        let took = start.elapsed();
+        if self.rights == Rights::Observe && took >= SHORT {
+            self.rests_until = start + 2 * took;
+        }
+    }
+
+    fn make_room(&mut self) {
+        if self.clients.len() == MAX_CLIENTS {
+            // They may have half of the places.
+            let subscriptions = self.clients.iter().filter(|client| client.has_subscription()).count();
+            let are_few = subscriptions <= MAX_CLIENTS / 2;
+            let least = self.clients.iter().enumerate().min_by_key(|(_, client)| client.weight(are_few));
+            let (at, _) = least.expect("there are many");
+            let client = self.clients.remove(at);
+            tell(&mut self.drops, &self.listener, &client, &Offence::Silent);
+        }
+    }
+}
+
+fn tell(drops: &mut RateLimit, listener: &Listener, client: &Client, offence: &Offence) {
+    limited!(drops, Warn; "{}: {} is disconnected: {offence}", listener.name(), client.shown());
+}
+
 /// Waits until there is something to do. Returns true if the thread is to stop.
-fn wait(listener: &Listener, stopped: &OwnedFd, clients: &[Client]) -> Result<bool> {
-    let mut fds = vec![PollFd::new(stopped, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
-    fds.extend(clients.iter().map(|client| {
-        let answered = client.answer.is_some();
-        PollFd::new(&client.stream, if answered { PollFlags::OUT } else { PollFlags::IN })
-    }));
-    let until = clients.iter().map(|client| client.until).min();
-    let time = until.map(|until| until.saturating_duration_since(Instant::now()));
+fn wait(doors: &[Door], stopped: &OwnedFd) -> Result<bool> {
+    let now = Instant::now();
+    let (resting, awake): (Vec<&Door>, Vec<&Door>) = doors.iter().partition(|door| now < door.rests_until);
+    let clients = || awake.iter().flat_map(|door| &door.clients);
+    let mut fds = vec![PollFd::new(stopped, PollFlags::IN)];
+    fds.extend(doors.iter().map(|door| PollFd::new(&*door.listener, PollFlags::IN)));
+    fds.extend(clients().filter_map(|client| client.wants(now)));
+    let rested = resting.iter().filter(|door| !door.clients.is_empty()).map(|door| door.rests_until);
+    let until = clients().filter_map(|client| client.deadline(now)).chain(rested).min();
+    let time = until.map(|until| until.saturating_duration_since(now));
     let time = time.map(Timespec::try_from).transpose()?;
     match poll(&mut fds, time.as_ref()) {
         Err(Errno::INTR) => Ok(false),
         Err(error) => Err(error.into()),
         Ok(_) => Ok(!fds[0].revents().is_empty()),
     }
-}
-
-impl Client {
-    fn new(stream: UnixStream) -> io::Result<Client> {
-        stream.set_nonblocking(true)?;
-        Ok(Client { stream, until: Instant::now() + PATIENCE, request: Vec::new(), answer: None })
-    }
-
-    /// Continues without blocking. Returns false if the client is finished.
-    fn step(&mut self, observer: &Observer) -> Result<bool> {
-        if self.answer.is_none() {
-            let mut bytes = [0; MAX_REQUEST];
-            let room = MAX_REQUEST - self.request.len();
-            let count = match now(|| self.stream.read(&mut bytes[..room]))? {
-                Some(count) => count,
-                None => return Ok(true),
-            };
-            self.request.extend_from_slice(&bytes[..count]);
-            let whole = self.request.contains(&b'\n') || self.request.len() == MAX_REQUEST;
-            if count != 0 && !whole {
-                return Ok(true);
-            }
-            self.answer = Some(answer(&self.request, observer)?.into_bytes());
-        }
-        let left = self.answer.as_mut().expect("just there");
-        while !left.is_empty() {
-            match now(|| self.stream.write(left))? {
-                Some(count) => drop(left.drain(..count)),
-                None => return Ok(true),
-            }
-        }
-        Ok(false)
-    }
-}
-
-/// Calls a non-blocking function. Returns `None` if it would have to wait.
-fn now<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<Option<T>> {
-    match retry(call) {
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
-        result => result.map(Some),
-    }
-}
-
-fn answer(request: &[u8], observer: &Observer) -> Result<String, Stopped> {
-    let line = request.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let text = match line.trim_ascii() {
-        b"stats" => serde_json::to_string(&observer.stats()?).expect("counters are JSON"),
-        _ => r#"{"error":"unknown request; known: stats"}"#.to_owned(),
-    };
-    Ok(text + "\n")
 }

@@ -1,6 +1,6 @@
 //! The daemon as a whole: workers, a session for each guest, and the admin socket.
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Rights, Service};
 use crate::config::{Config, GuestConfig, MeetingPlace};
 use crate::functions::{EthernetFunction, RdmaFunction};
 use crate::jail::Jail;
@@ -11,8 +11,12 @@ use crate::socket::{Connector, Inherited, Listener, SocketAccess, SocketSide, So
 use crate::stats::{Observed, Observer, VERSION};
 use crate::worker::{Stopped, Workers};
 use anyhow::{Context, Result};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+use vrdma_admin::{ADMIN, OBSERVE};
 
 pub use crate::stats::{Connected, GuestStats, Link, Reachable, Stats, WorkerStats};
 
@@ -29,6 +33,7 @@ pub struct Daemon {
     workers: Workers,
     /// The uplink of the configuration.
     uplink: Option<String>,
+    ready: String,
 }
 
 impl Daemon {
@@ -51,11 +56,27 @@ impl Daemon {
         // Sockets first. Another daemon that has them most likely uses the same uplink, and must
         // not notice this one.
         let sockets = Sockets::claim(&config)?;
-        let uplink = open_uplink(&config).context("uplink")?;
+        Daemon::with_uplink(&config, sockets, jail)
+    }
+
+    /// Starts everything as [`Daemon::start_in`] does. Admin sockets that the configuration does
+    /// not name are at their usual places, if they can be there.
+    ///
+    /// # Errors
+    /// The errors of [`Daemon::start_in`].
+    pub fn start_program(config: &Config, jail: Jail) -> Result<Daemon> {
+        config.check()?;
+        let mut sockets = Sockets::claim(config)?;
+        sockets.claim_usual(config);
+        Daemon::with_uplink(config, sockets, Some(jail))
+    }
+
+    fn with_uplink(config: &Config, sockets: Sockets, jail: Option<Jail>) -> Result<Daemon> {
+        let uplink = open_uplink(config).context("uplink")?;
         if let Some(jail) = jail {
             jail.enter().context("jail")?;
         }
-        Daemon::run(&config, sockets, uplink)
+        Daemon::run(config, sockets, uplink)
     }
 
     /// Starts a daemon on a port that is open already, and ignores the configuration's uplink.
@@ -75,10 +96,11 @@ impl Daemon {
         let dma = uplink.as_ref().and_then(Port::dma);
         let workers = Workers::start(config, mtu, uplink)?;
         let observer =
-            Observer { workers: workers.handles().to_vec(), started: Instant::now(), guests: Vec::new() };
-        let watch = sockets.watch();
+            Observer { workers: workers.handles().to_vec(), started: Instant::now(), guests: Arc::default() };
+        let (watch, ready) = (sockets.watch(), ready(config, &sockets));
         let uplink = config.uplink.as_ref().map(ToString::to_string);
-        let mut daemon = Daemon { watch, admin: None, sessions: Vec::new(), observer, workers, uplink };
+        let mut daemon =
+            Daemon { watch, admin: None, sessions: Vec::new(), observer, workers, uplink, ready };
         let max_mtu = daemon.workers.path_mtu()?;
         // The workers know all guests before any can connect, so that no guest takes an address
         // that another one lists.
@@ -86,6 +108,8 @@ impl Daemon {
         let places = daemon.workers.add(config, &guests)?;
         for ((guest, place), (rdma, net)) in guests.iter().zip(places).zip(sockets.guests) {
             let listeners = [&rdma, &net].map(|side| side.as_ref()?.listener().map(Arc::downgrade));
+            let admissions =
+                [&rdma, &net].into_iter().flatten().map(|side| side.admission().clone()).collect();
             // Only the worker of the uplink pins guest memory for it.
             let dma = dma.as_ref().filter(|_| place.number == 0).map(Dma::of_another);
             let rdma = rdma.map(|socket| {
@@ -101,12 +125,14 @@ impl Daemon {
             let sessions = [rdma.transpose().with_context(context)?, net.transpose().with_context(context)?];
             let presence = sessions.each_ref().map(|session| session.as_ref().map(Session::presence));
             let is_beside = guest.is_beside;
-            let name = guest.name.clone();
-            daemon.observer.guests.push(Observed { name, place, presence, listeners, is_beside });
+            let (name, config) = (guest.name.clone(), Arc::new(guest.clone()));
+            daemon.observer.add(Observed { name, config, place, presence, listeners, admissions, is_beside });
             daemon.sessions.extend(sessions.into_iter().flatten());
         }
-        if let Some(listener) = sockets.admin {
-            daemon.admin = Some(Admin::start(listener, daemon.observer.clone()).context("admin socket")?);
+        if !sockets.admin.is_empty() {
+            let (observer, config) = (daemon.observer.clone(), Arc::new(config.clone()));
+            let service = Service { observer, config, is_draining: Arc::default() };
+            daemon.admin = Some(Admin::start(sockets.admin, service).context("admin socket")?);
         }
         Ok(daemon)
     }
@@ -128,12 +154,15 @@ impl Daemon {
     pub fn stats(&self) -> Result<Stats, Stopped> {
         self.observer.stats()
     }
+
+    /// Returns a line that says what the daemon serves: version, sockets, uplink and size.
+    pub fn ready(&self) -> &str {
+        &self.ready
+    }
 }
 
-/// Returns a line that says what a started daemon of this configuration serves.
-///
-/// It names version, sockets, uplink and size.
-pub fn ready(config: &Config) -> String {
+/// Returns a line that says what a started daemon serves: version, sockets, uplink and size.
+fn ready(config: &Config, sockets: &Sockets) -> String {
     let guests = config.guests.iter().map(|guest| {
         let sockets =
             [("RDMA", guest.rdma_place()), ("iWARP", guest.iwarp_place()), ("Ethernet", guest.net_place())];
@@ -141,8 +170,11 @@ pub fn ready(config: &Config) -> String {
         format!("guest {} ({})", guest.name, sockets.collect::<Vec<_>>().join(", "))
     });
     let uplink = config.uplink.as_ref().map_or("no uplink".to_owned(), |device| format!("uplink {device}"));
-    let admin =
-        config.admin_place().map_or("no admin socket".to_owned(), |place| format!("admin socket {place}"));
+    let admin = sockets.admin.iter().map(|(listener, rights)| {
+        let name = if *rights == Rights::Observe { "observe" } else { "admin" };
+        format!("{name} socket {}", listener.name())
+    });
+    let admin = admin.reduce(|all, next| format!("{all}, {next}")).unwrap_or("no admin socket".into());
     let workers = match config.workers {
         1 => "1 worker".to_owned(),
         several => format!("{several} workers"),
@@ -202,7 +234,8 @@ type OneSocket = Option<SocketSide>;
 
 /// All sockets of the configuration.
 struct Sockets {
-    admin: Option<Arc<Listener>>,
+    /// The admin sockets, each with what its clients may do.
+    admin: Vec<(Arc<Listener>, Rights)>,
     /// For each of [`Config::resolved_guests`]: the sockets of its RDMA and of its Ethernet
     /// function.
     guests: Vec<(OneSocket, OneSocket)>,
@@ -212,17 +245,13 @@ impl Sockets {
     fn claim(config: &Config) -> Result<Sockets> {
         // Before any socket is claimed: one of this process is none that it inherited.
         let mut inherited = Inherited::find()?;
-        let admin = config.admin_place().map(|place| {
-            let key = if config.admin.is_some() { "admin" } else { "admin_fd" };
-            let access = match place {
-                MeetingPlace::Descriptor(_) => SocketAccess::private_inherited(config.user.as_ref()),
-                _ => SocketAccess::private(),
-            };
-            let listener = listener(place, key, &access, &mut inherited);
-            listener.map(Arc::new).context(key)
-        });
-        let admin = admin.transpose()?;
-        let mut sockets = Sockets { admin, guests: Vec::new() };
+        let mut sockets = Sockets { admin: Vec::new(), guests: Vec::new() };
+        for (key, place, rights) in doors(config) {
+            if let Some(place) = place {
+                let listener = door(config, (key, place, rights), &mut inherited).context(key)?;
+                sockets.admin.push((Arc::new(listener), rights));
+            }
+        }
         for guest in config.resolved_guests() {
             let rdma = side(config, &guest, guest.rdma_place(), ["socket", "fd"], &mut inherited)?;
             let net = side(config, &guest, guest.net_place(), ["net", "net_fd"], &mut inherited)?;
@@ -235,10 +264,27 @@ impl Sockets {
         Ok(sockets)
     }
 
+    /// Makes the admin sockets that the configuration does not name at their usual places.
+    ///
+    /// Where that cannot be, for instance because another daemon has them, a warning says so.
+    fn claim_usual(&mut self, config: &Config) {
+        let named = [config.admin.is_some() || config.admin_fd.is_some(), config.observe.is_some()];
+        let doors = doors(config).into_iter().zip(named);
+        for ((key, _, rights), _) in doors.filter(|(_, is_named)| !is_named) {
+            match usual_door(rights) {
+                Ok(listener) => self.admin.push((Arc::new(listener), rights)),
+                Err(error) => log::warn!(
+                    "there is no {key} socket ({error:#}): give --{key} PATH, or --{key} none if it is not wanted"
+                ),
+            }
+        }
+    }
+
     /// Starts the thread that binds sockets again after their files were deleted.
     fn watch(&self) -> Option<SocketWatch> {
         let of_guests = self.guests.iter().flat_map(|(rdma, net)| [rdma, net]).flatten();
-        let all = of_guests.filter_map(SocketSide::listener).chain(&self.admin);
+        let of_admin = self.admin.iter().map(|(listener, _)| listener);
+        let all = of_guests.filter_map(SocketSide::listener).chain(of_admin);
         let all: Vec<_> = all.filter(|listener| listener.directory().is_some()).map(Arc::downgrade).collect();
         if all.is_empty() {
             return None;
@@ -246,6 +292,42 @@ impl Sockets {
         SocketWatch::start(all)
             .inspect_err(|error| log::warn!("sockets whose files are deleted are not made again: {error:#}"))
             .ok()
+    }
+}
+
+/// Returns the admin sockets: key, place in the configuration, and what clients may do.
+fn doors(config: &Config) -> [(&'static str, Option<MeetingPlace<'_>>, Rights); 2] {
+    let admin = if config.admin_fd.is_some() { "admin_fd" } else { "admin" };
+    [(admin, config.admin_place(), Rights::Administer), ("observe", config.observe_place(), Rights::Observe)]
+}
+
+/// Opens an admin socket: its key in messages, its place, and what clients may do.
+fn door(
+    config: &Config,
+    (key, place, rights): (&str, MeetingPlace<'_>, Rights),
+    inherited: &mut Inherited,
+) -> Result<Listener> {
+    let access = match (rights, place) {
+        (_, MeetingPlace::Descriptor(_)) => SocketAccess::private_inherited(config.user.as_ref()),
+        (Rights::Observe, _) => SocketAccess::to_observers(),
+        (Rights::Administer, _) => SocketAccess::private(),
+    };
+    listener(place, key, &access, inherited)
+}
+
+/// Makes an admin socket at its usual place, and the directory if it is missing.
+fn usual_door(rights: Rights) -> Result<Listener> {
+    let path = Path::new(if rights == Rights::Observe { OBSERVE } else { ADMIN });
+    if let Some(directory) = path.parent().filter(|directory| !directory.exists()) {
+        // Others pass through it to the socket that they may open, and list nothing.
+        let made = DirBuilder::new().mode(0o711).create(directory);
+        made.with_context(|| {
+            format!("there is no directory {}, and it cannot be made", directory.display())
+        })?;
+    }
+    match rights {
+        Rights::Observe => Listener::claim(path, &SocketAccess::to_observers()),
+        Rights::Administer => Listener::claim(path, &SocketAccess::private()),
     }
 }
 

@@ -12,6 +12,7 @@
 //! | [`vrdma_wire`] | what do two NICs exchange on the wire? |
 //! | [`vrdma_transport`] | what does a queue pair do? No I/O, clock, or unsafe code |
 //! | [`dpdk_sys`] | how are functions of the installed libdpdk called? |
+//! | [`vrdma_admin`] | how do administrators talk to the daemon? |
 //! | `vrdma_backend` | the daemon: the only crate that touches the world |
 //! | `vrdma_verbs` | the guest driver's data path, for the provider and for tests |
 //! | `vrdma_guest` | a guest without a VM, for `vrdma-perf` and for tests |
@@ -29,7 +30,7 @@
 //! * threads that interrupt front-ends whose eventfds are slow to signal (`queue::call`), one for
 //!   each function.
 //! * a thread that frees what takes long to free (`memory`).
-//! * a thread for the admin socket (`admin`).
+//! * a thread for the admin sockets (`admin`).
 //!
 //! The modules in short:
 //!
@@ -67,7 +68,8 @@
 //! * `config/` reads flags and the configuration file, and refuses settings that make no sense.
 //! * `daemon.rs` claims the sockets, opens the uplink, and starts workers, sessions and admin
 //!   thread.
-//! * `stats.rs` collects the counters that an operator can see. `admin.rs` serves the admin socket.
+//! * `stats.rs` collects the counters that an operator can see.
+//! * `admin.rs` serves the admin sockets. `admin/` has their clients, and answers what they ask.
 //! * `allocator.rs` (*unsafe*) places large allocations so that the kernel can use huge pages.
 //! * `panics.rs` decides whether a panic ends the process, or only the guests that the step had
 //!   changed (docs/design/panics.md).
@@ -89,7 +91,7 @@
 //!   deleted. `socket/guard.rs` decides who may connect, and `socket/peer.rs` finds out who it is.
 //! * `socket/inherited.rs` (*unsafe*) takes sockets that the daemon inherits as descriptors.
 //!   `socket/connector.rs` connects to front-ends that listen. `socket/side.rs` is one of both
-//!   sides. `socket/stream.rs` opens sockets.
+//!   sides. `socket/admission.rs` keeps new front-ends out. `socket/stream.rs` opens sockets.
 //! * `session.rs` is the thread of one function of a guest. It accepts the front-end, reads
 //!   vhost-user messages and serves the control queue. `session/inline.rs` runs a session without a
 //!   thread, for fuzzing.
@@ -118,6 +120,7 @@
 //! * `device/quota.rs` counts objects against the guest's limits. `device/counters.rs` counts
 //!   events that the engine does not count.
 //! * `device/queues.rs` maps virtqueue numbers to their purposes.
+//! * `device/failures.rs` keeps the last errors of QPs, for the operator.
 //! * `device/outputs.rs` receives completions and events from the engine, and writes CQEs.
 //! * `device/outputs/notifications.rs` notifies guests of new CQEs and events, if they asked for
 //!   it.
@@ -201,6 +204,8 @@
 //!   regions and CQs that were translated for a new memory table.
 //! * `worker/failures.rs` moves QPs to ERR after their CQ failed. `worker/broken.rs` ends the
 //!   guests of a step that panicked.
+//! * `worker/view.rs` shows operators the worker and the objects of its guests. `worker/usage.rs`
+//!   accounts for the worker's time.
 //! * `worker/release.rs` makes answers wait until the uplink's driver has released pinned guest
 //!   memory. `worker/pending_release.rs` defines such a wait.
 //! * `worker/uplink.rs` connects engine, switch and port. `worker/sinks.rs` is the switch's view

@@ -11,6 +11,7 @@ use journal::Journal;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The level if neither the option nor `RUST_LOG` names one.
 const USUAL: LevelFilter = LevelFilter::Info;
@@ -50,6 +51,43 @@ impl From<LogLevel> for LevelFilter {
     }
 }
 
+/// Whether `RUST_LOG` decides what is logged.
+static FIXED: AtomicBool = AtomicBool::new(false);
+
+/// The error that `RUST_LOG` decides what is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("RUST_LOG was set when the daemon started, and decides what is logged: start it with --log LEVEL")]
+pub struct Fixed;
+
+/// Sets the level while the daemon runs. Returns the level before.
+///
+/// # Errors
+/// `RUST_LOG` decides what is logged.
+pub fn set(level: LogLevel) -> Result<Option<LogLevel>, Fixed> {
+    if FIXED.load(Ordering::Relaxed) {
+        return Err(Fixed);
+    }
+    let before = self::level();
+    log::set_max_level(level.into());
+    Ok(before)
+}
+
+/// Whether what is logged is what a daemon logs that was told nothing.
+pub fn is_usual() -> bool {
+    FIXED.load(Ordering::Relaxed) || log::max_level() == USUAL
+}
+
+/// Returns the least important level that is logged, or `None` if nothing is.
+pub fn level() -> Option<LogLevel> {
+    Some(match log::max_level().to_level()? {
+        Level::Error => LogLevel::Error,
+        Level::Warn => LogLevel::Warn,
+        Level::Info => LogLevel::Info,
+        Level::Debug => LogLevel::Debug,
+        Level::Trace => LogLevel::Trace,
+    })
+}
+
 /// Starts to log, to the journal if standard error is one of its streams.
 ///
 /// Messages of `level` and above are logged. Without a level, `RUST_LOG` decides, and level info
@@ -59,9 +97,12 @@ pub fn start(level: Option<LogLevel>) {
     let filter = std::env::var("RUST_LOG").unwrap_or_default();
     let mistake = if level.is_none() { mistake(&filter) } else { None };
     let mut builder = env_logger::Builder::new();
-    builder.filter_level(level.map_or(USUAL, Into::into));
+    // `log` itself leaves out what is less important than the level, which may change.
+    builder.filter_level(LevelFilter::Trace);
     builder.parse_write_style(&std::env::var("RUST_LOG_STYLE").unwrap_or_default());
-    if level.is_none() && mistake.is_none() {
+    let is_fixed = level.is_none() && mistake.is_none() && !filter.trim().is_empty();
+    if is_fixed {
+        builder.filter_level(USUAL);
         builder.parse_filters(&filter);
     }
     // It logs each mistake of a driver, without a rate limit. Its callers log them too.
@@ -77,6 +118,10 @@ pub fn start(level: Option<LogLevel>) {
         log::set_boxed_logger(Box::new(logger)).expect("the log is started once");
     } else {
         builder.init();
+    }
+    FIXED.store(is_fixed, Ordering::Relaxed);
+    if !is_fixed {
+        log::set_max_level(level.map_or(USUAL, Into::into));
     }
     if let Some(mistake) = mistake {
         log::warn!(

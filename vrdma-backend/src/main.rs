@@ -7,7 +7,7 @@ use signal_hook::iterator::Signals;
 use std::io::{ErrorKind, Write};
 use vrdma_backend::allocator::Allocator;
 use vrdma_backend::config::{Args, Config};
-use vrdma_backend::daemon::{self, Daemon};
+use vrdma_backend::daemon::Daemon;
 use vrdma_backend::jail::{self, Jail};
 use vrdma_backend::{logger, panics, service};
 
@@ -37,14 +37,13 @@ fn run(args: &Args) -> Result<()> {
     let jail = Jail::prepare(config.jail()).context("jail")?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     service::start();
-    let ready = daemon::ready(&config);
-    let daemon = Daemon::start_in(config, Some(jail))?;
+    let daemon = Daemon::start_program(&config, jail)?;
     #[cfg(debug_assertions)]
     if let Some(asked) = &args.jail_probe {
         return print(&jail::probe::run(asked)?);
     }
     jail::confine(jail::Kind::Main);
-    log::info!("{ready}");
+    log::info!("{}", daemon.ready());
     tell_ready(&daemon);
     for signal in signals.forever() {
         if signal != SIGHUP {

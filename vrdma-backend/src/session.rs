@@ -99,6 +99,13 @@ impl Presence {
     pub fn is_connected(&self) -> bool {
         self.0.lock().expect("no thread panics with it").is_some()
     }
+
+    /// Returns process and user of the front-end that is connected now, if the kernel knows them.
+    pub fn peer(&self) -> Option<(u32, u32)> {
+        let connection = self.0.lock().expect("no thread panics with it");
+        let peer = rustix::net::sockopt::socket_peercred(connection.as_ref()?).ok()?;
+        Some((u32::try_from(peer.pid.as_raw_pid()).ok()?, peer.uid.as_raw()))
+    }
 }
 
 impl Drop for Session {

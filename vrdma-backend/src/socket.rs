@@ -1,5 +1,6 @@
 //! Listening Unix sockets, claimed for this process and open only to permitted users.
 
+mod admission;
 mod connector;
 mod guard;
 mod inherited;
@@ -8,13 +9,14 @@ mod side;
 mod stream;
 mod watch;
 
+pub use admission::Admission;
 pub use connector::Connector;
 pub use inherited::Inherited;
 pub use peer::Peer;
 pub use side::SocketSide;
 pub use watch::SocketWatch;
 
-use crate::config::{Config, GuestConfig, Mode, User};
+use crate::config::{Config, Group, GuestConfig, Mode, User};
 use crate::ratelimit::{RateLimit, limited};
 use anyhow::{Context, Result, bail, ensure};
 use guard::PeerGuard;
@@ -44,6 +46,9 @@ pub struct SocketAccess {
     pub owner: Option<u32>,
     /// Group of the socket's file; `None`: the group of the process.
     pub group: Option<u32>,
+    /// Whether the socket may do without that group. Only root, and a member, can give a file to a
+    /// group.
+    pub may_lack_group: bool,
     /// Users who may connect. If empty, the file's mode alone decides.
     pub users: Vec<User>,
     /// Name of the guest whose socket it is. `None` for the admin socket.
@@ -63,6 +68,9 @@ pub struct Listener {
     /// An epoll set with the current socket. A thread that waits on it need not know which socket
     /// that is.
     gate: OwnedFd,
+    admission: Admission,
+    /// Limits messages about front-ends that are not let in.
+    refusals: Mutex<RateLimit>,
     /// Limits messages about what happened to the file.
     changes: Mutex<RateLimit>,
     /// Whether the socket's file was there at the last look.
@@ -96,7 +104,14 @@ fn file_at(path: &Path) -> io::Result<FileId> {
 impl SocketAccess {
     /// Returns the access for this process's own user and root only.
     pub fn private() -> SocketAccess {
-        SocketAccess { mode: Mode(0o600), owner: None, group: None, users: Vec::new(), guest: None }
+        SocketAccess {
+            mode: Mode(0o600),
+            owner: None,
+            group: None,
+            may_lack_group: false,
+            users: Vec::new(),
+            guest: None,
+        }
     }
 
     /// Returns the access for this process's own user and root only, to a socket that somebody else
@@ -109,6 +124,13 @@ impl SocketAccess {
         SocketAccess { users: users.collect(), ..SocketAccess::private() }
     }
 
+    /// Returns the access for those who may look at the daemon: the group [`Config::OBSERVERS`], if
+    /// this host has it, else the group of this process.
+    pub fn to_observers() -> SocketAccess {
+        let group = Group::named(Config::OBSERVERS).map(|group| group.id);
+        SocketAccess { mode: Mode(0o660), group, may_lack_group: true, ..SocketAccess::private() }
+    }
+
     /// Returns the access for a guest's VMM.
     ///
     /// Without a configured mode, the sockets' owner may connect, and their group if one is
@@ -119,6 +141,7 @@ impl SocketAccess {
             mode: config.socket_mode.unwrap_or(usual),
             owner: config.socket_owner.as_ref().map(|owner| owner.id),
             group: config.socket_group.as_ref().map(|group| group.id),
+            may_lack_group: false,
             users: guest.users.clone(),
             guest: Some(guest.configured_name().to_owned()),
         }
@@ -169,6 +192,8 @@ impl Listener {
             guard: PeerGuard::new(&access.users, access.guest.clone()),
             access: access.clone(),
             gate,
+            admission: Admission::default(),
+            refusals: Mutex::default(),
             changes: Mutex::default(),
             is_reachable: AtomicBool::new(true),
             bound: Mutex::new(bound),
@@ -237,15 +262,27 @@ impl Listener {
         &self.name
     }
 
+    /// Returns whether it lets new clients in, to be changed.
+    pub fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
     /// Accepts the next connection, as a blocking stream.
     ///
-    /// Connections of users who may not connect are closed and logged.
+    /// Connections of users who may not connect are closed and logged. So are all while the daemon
+    /// drains.
     ///
     /// # Errors
     /// There is no connection (`WouldBlock`), or the system is out of a resource.
     pub fn accept(&self) -> io::Result<UnixStream> {
         let (stream, _) = self.bound.lock().expect(NO_PANIC).listener.accept()?;
         stream.set_nonblocking(false)?;
+        if !self.admission.is_open() {
+            let mut refusals = self.refusals.lock().expect(NO_PANIC);
+            limited!(refusals, Warn;
+                "{}: a front-end is refused: the daemon drains (vrdma-ctl resume)", self.name);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         self.guard.check(&stream, &self.name)?;
         Ok(stream)
     }
@@ -296,8 +333,14 @@ fn bind(path: &Path, access: &SocketAccess) -> Result<(UnixListener, FileId)> {
             .with_context(|| format!("{shown} cannot have mode {}", access.mode))?;
         // After the mode: the new owner may replace the file by a link, and the mode would be set
         // on the link's target.
-        lchown(path, access.owner, access.group)
-            .with_context(|| format!("{shown} cannot be given to its owner and group"))?;
+        let given = lchown(path, access.owner, access.group);
+        if let (Err(error), true) = (&given, access.may_lack_group) {
+            log::warn!("{shown} is for the daemon's user alone, as it cannot be given to its group: {error}");
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+                .with_context(|| format!("{shown} cannot have mode 0600"))?;
+        } else {
+            given.with_context(|| format!("{shown} cannot be given to its owner and group"))?;
+        }
         rustix::net::listen(&socket, BACKLOG).with_context(|| format!("cannot listen on {shown}"))
     };
     open_to().inspect_err(|_| remove(path, file))?;

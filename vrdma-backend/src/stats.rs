@@ -1,14 +1,15 @@
 //! The counters that an operator can see.
 
+use crate::config::GuestConfig;
 use crate::device::counters::{DeviceCounters, ObjectCounts};
 use crate::memory::sigbus;
 use crate::net::{NetCounters, SwitchStats};
 use crate::session::Presence;
-use crate::socket::Listener;
+use crate::socket::{Admission, Listener};
 use crate::worker::{GuestPlacement, Stopped, Worker, WorkerHandle};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::Weak;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 /// Version of the daemon.
@@ -140,7 +141,7 @@ pub struct Observer {
     /// When the daemon started.
     pub started: Instant,
     /// The guests, in the order of the configuration.
-    pub guests: Vec<Observed>,
+    pub guests: Arc<Mutex<Vec<Observed>>>,
 }
 
 /// A guest whose counters are collected.
@@ -148,12 +149,16 @@ pub struct Observer {
 pub struct Observed {
     /// Name of the guest.
     pub name: String,
+    /// Its keys. `transport = "both"` makes two of it ([`GuestConfig::functions`]).
+    pub config: Arc<GuestConfig>,
     /// The worker, device and port that serve it.
     pub place: GuestPlacement,
     /// Presence of front-ends: of its RDMA function, then of its Ethernet function.
     pub presence: [Option<Presence>; 2],
     /// The sockets that listen: of its RDMA function, then of its Ethernet function.
     pub listeners: [Option<Weak<Listener>>; 2],
+    /// Whether its functions let new front-ends in, to be changed.
+    pub admissions: Vec<Admission>,
     /// Whether it is a second RDMA function of the guest before, which has the Ethernet function.
     pub is_beside: bool,
 }
@@ -173,6 +178,25 @@ struct Part {
 }
 
 impl Observer {
+    /// Returns the guests, in the order of the configuration.
+    pub fn guests(&self) -> Vec<Observed> {
+        self.guests.lock().expect("no thread panics with it").clone()
+    }
+
+    /// Adds a guest at the end.
+    pub fn add(&self, guest: Observed) {
+        self.guests.lock().expect("no thread panics with it").push(guest);
+    }
+
+    /// Returns the counters of a guest, or `None` if its worker is stuck.
+    ///
+    /// # Errors
+    /// The worker has stopped.
+    pub fn of_guest(&self, guest: &Observed) -> Result<Option<GuestStats>, Stopped> {
+        let own = guest.clone();
+        guest.place.worker.call_unless_stuck(move |worker| guest_stats(worker, &own))
+    }
+
     /// Collects the counters of all workers.
     ///
     /// A stuck worker is marked as stuck. Its other counters and its guests are missing.
@@ -195,9 +219,9 @@ impl Observer {
             #[cfg(feature = "cycles")]
             cycles: crate::cycles::Account::default(),
         };
-        let mut guests: Vec<(usize, GuestStats)> = Vec::new();
+        let (all, mut guests): (_, Vec<(usize, GuestStats)>) = (self.guests(), Vec::new());
         for (number, handle) in self.workers.iter().enumerate() {
-            let own = self.guests.iter().enumerate().filter(|(_, guest)| guest.place.number == number);
+            let own = all.iter().enumerate().filter(|(_, guest)| guest.place.number == number);
             let own: Vec<(usize, Observed)> = own.map(|(at, guest)| (at, guest.clone())).collect();
             let names = own.iter().map(|(_, guest)| guest.name.clone()).collect();
             let positions: Vec<usize> = own.iter().map(|(at, _)| *at).collect();

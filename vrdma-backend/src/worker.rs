@@ -15,6 +15,7 @@
 //! * [`channels`] takes requests, [`failures`] fails QPs, and [`remap`] applies new memory tables;
 //! * [`execution`] executes commands, [`release`] makes them wait for the uplink, and [`order`] for
 //!   requests;
+//! * [`usage`] accounts for its time, and [`view`] tells observers of it and of objects;
 //! * [`sleep`] waits for something to do;
 //! * [`run`] is the loop;
 //! * [`handle`] starts the loop in a thread, and [`workers`] does that for all workers.
@@ -49,11 +50,14 @@ mod streams;
 mod sync;
 mod turns;
 mod uplink;
+mod usage;
+mod view;
 mod watch;
 mod workers;
 
 pub use execution::{CommandError, Job, Order};
 pub use handle::WorkerHandle;
+pub use view::WorkerAccount;
 pub use workers::{GuestPlacement, Workers};
 
 use crate::device::objects::CqUser;
@@ -75,7 +79,9 @@ use polling::Polling;
 use second_look::SecondLook;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use turns::Turns;
+use usage::{Rounds, Usage};
 use vmm_sys_util::epoll::Epoll;
 use vmm_sys_util::event::EventConsumer;
 use vrdma_transport::{self as transport, DeviceId, DrainRequest, Engine, GidEntry, OwnerId, Sge};
@@ -130,6 +136,8 @@ pub struct Worker {
     clock: (transport::Instant, u32),
     polling: Polling,
     stop: bool,
+    /// Whether guests may make no QPs and iWARP connections, because the daemon is to end.
+    pub is_draining: bool,
     /// Requests copied out of a channel.
     fetched: Box<Fetched>,
     sges: Vec<Sge>,
@@ -139,8 +147,14 @@ pub struct Worker {
     requests: u64,
     /// Number of times that the worker slept.
     sleeps: u64,
+    /// The time that it slept until it was woken.
+    asleep: Duration,
     /// Rounds since the last second look.
     turns: u32,
+    /// Rounds so far.
+    rounds: Rounds,
+    /// How it has spent its time.
+    usage: Usage,
 }
 
 #[derive(Debug)]

@@ -58,7 +58,7 @@ impl Dir {
     fn program_by(&self, mut command: Command) -> Command {
         let (rdma, net) = (self.path("a"), self.path("net"));
         let guest = format!("name=a,socket={},net={},mac=52:54:00:00:00:01", rdma.display(), net.display());
-        command.args(["--guest", &guest]).arg("--admin").arg(self.path("admin"));
+        command.args(["--guest", &guest, "--observe", "none"]).arg("--admin").arg(self.path("admin"));
         command
     }
 
@@ -371,7 +371,7 @@ fn relative_paths_and_links_lead_to_the_same_sockets() {
     let link = dir.path("link/s");
     let guest = format!("name=a,socket=inner/a,net={},mac=52:54:00:00:00:01", link.display());
     let mut program = Command::new(env!("CARGO_BIN_EXE_vrdma-backend"));
-    program.current_dir(dir.path("real")).args(["--guest", &guest, "--admin", "admin"]);
+    program.current_dir(dir.path("real")).args(["--guest", &guest, "--admin", "admin", "--observe", "none"]);
     let running = Running::spawn(&mut program);
     let sockets = ["real/inner/a", "real/s", "real/admin"].map(|name| dir.path(name));
     for socket in &sockets {

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use tempfile::TempDir;
 
+mod sockets;
 #[path = "../../testing/guest/src/wait.rs"]
 #[allow(dead_code, reason = "tests of other crates use the rest")]
 mod wait;
@@ -61,6 +62,7 @@ impl Running {
     }
 
     fn spawn(command: &mut Command) -> Running {
+        sockets::only_named(command);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut log = Vec::new();

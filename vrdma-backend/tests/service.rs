@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use tempfile::TempDir;
 
+mod sockets;
 #[path = "../../testing/guest/src/wait.rs"]
 #[allow(dead_code, reason = "tests of other crates use the rest")]
 mod wait;
@@ -86,6 +87,7 @@ impl Service {
         command.env("NOTIFY_SOCKET", dir.path().join("notify"));
         command.env_remove("JOURNAL_STREAM").env_remove("WATCHDOG_USEC");
         let stream = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        sockets::only_named(&mut command);
         change(&mut command, Path::new(&stream));
         let child = command.stderr(writer).spawn().unwrap();
         drop(command);

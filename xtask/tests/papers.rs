@@ -82,14 +82,17 @@ fn papers() -> Vec<(String, String)> {
         "docs/testing.md",
     ];
     let manual = [
+        "admin",
         "ethernet",
         "iwarp",
         "libvirt",
         "monitoring",
+        "qos",
         "security",
         "troubleshooting",
         "uplink",
         "vrdma-backend",
+        "vrdma-ctl",
         "workers",
     ];
     let manual = manual.map(|page| format!("docs/{page}.md"));

@@ -3,6 +3,7 @@
 //! All modules are one program, since each program linked with the daemon takes seconds and 40 MB.
 //! Under nextest each test has a process of its own.
 
+mod administration;
 mod both;
 mod cloud_hypervisor;
 mod control;

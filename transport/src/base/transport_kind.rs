@@ -6,7 +6,7 @@
 /// `objects/service.rs` lists what a transport kind has to do.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum TransportKind {
+pub enum TransportKind {
     /// Copies to a QP of this engine, without packets.
     Local,
     /// RoCEv2 packets.

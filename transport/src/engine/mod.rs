@@ -22,6 +22,7 @@ mod save;
 mod srqs;
 mod streams;
 pub(crate) mod sweep;
+mod view;
 mod wake;
 pub(crate) mod wire;
 mod xrcds;

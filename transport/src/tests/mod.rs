@@ -22,6 +22,7 @@ mod slices;
 mod states;
 mod tcp;
 pub(crate) mod unreliable;
+mod views;
 mod vlans;
 mod windows;
 pub(crate) mod wire;

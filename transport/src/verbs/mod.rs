@@ -10,5 +10,6 @@ pub(crate) mod op;
 pub(crate) mod reason;
 pub(crate) mod request;
 pub(crate) mod segment;
+pub(crate) mod view;
 pub(crate) mod window;
 pub(crate) mod work;

@@ -11,7 +11,8 @@ use vrdma_abi::control::{
 };
 use vrdma_abi::width;
 use vrdma_transport::{
-    Access, AttrMask, CqId, DeviceId, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, Receives, SrqId, XrcdId,
+    Access, AttrMask, CqId, DeviceId, Error, OwnerId, PdId, QpAttr, QpInit, QpState, QpType, Receives, SrqId,
+    XrcdId,
 };
 use vrdma_wire::num::{Gid, Mac, Mtu, Psn, Qkey, Qpn};
 
@@ -44,6 +45,9 @@ impl Command for CreateQp {
     }
 
     fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<CreateQpResp> {
+        if worker.is_draining {
+            return Err(Error::NoResources);
+        }
         let Worker { engine, outputs, .. } = worker;
         let qpn = outputs.device(id).create_qp(engine, self.init)?;
         Ok(CreateQpResp { qpn: qpn.number().into(), reserved: 0.into() })

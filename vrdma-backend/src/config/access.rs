@@ -31,6 +31,14 @@ impl User {
     }
 }
 
+impl Group {
+    /// Returns the group with this name, if this host has one.
+    pub fn named(name: &str) -> Option<Group> {
+        let id = uzers::get_group_by_name(name)?.gid();
+        Some(Group { id, text: name.to_owned() })
+    }
+}
+
 impl Word for Mode {
     const KIND: &'static str = "a mode of a file in octal, like 0660";
 
@@ -53,8 +61,10 @@ impl Word for Group {
     const KIND: &'static str = "a group of this host, by name or number";
 
     fn read(text: &str) -> Option<Group> {
-        let id = text.parse().ok().or_else(|| Some(uzers::get_group_by_name(text)?.gid()))?;
-        Some(Group { id, text: text.to_owned() })
+        match text.parse() {
+            Ok(id) => Some(Group { id, text: text.to_owned() }),
+            Err(_) => Group::named(text),
+        }
     }
 }
 

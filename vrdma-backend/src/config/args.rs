@@ -86,13 +86,18 @@ pub struct Keys {
     /// be had]
     #[arg(long, value_name = "kill|log|none", hide_possible_values = true)]
     pub seccomp: Option<Seccomp>,
-    /// Socket that answers `stats` with counters in JSON
+    /// Socket of administrators, who may change the daemon; none: no socket [default:
+    /// /run/vrdma/admin, if that can be made]
     #[arg(long, value_name = "PATH")]
     pub admin: Option<PathBuf>,
     /// Instead of --admin: a socket that the daemon inherits, by its number or by its name in
     /// LISTEN_FDNAMES
     #[arg(long, value_name = "FD", value_parser = descriptor)]
     pub admin_fd: Option<Descriptor>,
+    /// Socket of observers, who may only look. The group vrdma may connect; none: no socket
+    /// [default: /run/vrdma/observe, if that can be made]
+    #[arg(long, value_name = "PATH")]
+    pub observe: Option<PathBuf>,
     /// Completion vectors of each guest; each has an event virtqueue [default: 2]
     #[arg(long, value_name = "N")]
     pub comp_vectors: Option<u16>,

@@ -118,6 +118,7 @@ impl Config {
         );
         let (mut names, mut places, mut macs) = (HashSet::new(), Places::default(), HashMap::new());
         places.add("", &self.admin_keys())?;
+        places.add("", &self.observe_keys())?;
         for guest in &self.guests {
             let name = &guest.name;
             guest.check()?;

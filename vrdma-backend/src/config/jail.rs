@@ -4,6 +4,7 @@ use super::{Config, Tcp, Transport};
 use crate::jail::{Plan, UplinkKind};
 use crate::port::UplinkDevice;
 use std::path::{Path, PathBuf};
+use vrdma_admin::{ADMIN, OBSERVE};
 
 /// Where DPDK's memif meets if no socket is named.
 const MEMIF_SOCKET: &str = "/run/memif.sock";
@@ -13,7 +14,7 @@ impl Config {
     pub fn jail(&self) -> Plan {
         let current = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let of_guests = self.guests.iter().flat_map(|guest| [&guest.socket, &guest.iwarp, &guest.net]);
-        let sockets = of_guests.chain([&self.admin]).flatten().map(PathBuf::as_path);
+        let sockets = of_guests.flatten().map(PathBuf::as_path).chain(self.admin_paths());
         let meeting = self.uplink.as_ref().and_then(meeting_of);
         let [server, client] = [true, false].map(|is_server| {
             meeting.filter(|meeting| meeting.is_server == is_server).map(|meeting| meeting.path)
@@ -45,6 +46,16 @@ impl Config {
             connects: connected.clone().flatten().next().is_some(),
             peers: directories_of(&mut connected.flatten().map(PathBuf::as_path).chain(client)),
         }
+    }
+}
+
+impl Config {
+    /// Returns the paths of the admin sockets. Those that are not named are at their usual places.
+    fn admin_paths(&self) -> impl Iterator<Item = &Path> {
+        let admin = self.admin.as_deref().unwrap_or(Path::new(ADMIN));
+        let observe = self.observe.as_deref().unwrap_or(Path::new(OBSERVE));
+        let admin = Some(admin).filter(|_| self.admin_fd.is_none());
+        admin.into_iter().chain([observe]).filter(|path| path.as_os_str() != Config::NO_SOCKET)
     }
 }
 
@@ -99,8 +110,11 @@ fn is_vfio(address: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// Returns the plan for a file. Admin sockets that it does not name are left out.
     fn plan(text: &str) -> Plan {
-        toml::from_str::<Config>(text).unwrap().jail()
+        let named = |key: &str| if text.contains(key) { String::new() } else { format!("{key} = 'none'\n") };
+        let text = format!("{}{}{text}", named("admin"), named("observe"));
+        toml::from_str::<Config>(&text).unwrap().jail()
     }
 
     #[test]
@@ -155,9 +169,18 @@ mod tests {
     }
 
     #[test]
+    fn usual_places_of_admin_sockets_are_shown() {
+        let directories = |text| toml::from_str::<Config>(text).unwrap().jail().directories;
+        assert_eq!(directories(""), [PathBuf::from("/run/vrdma")]);
+        assert_eq!(directories("admin_fd = 3"), [PathBuf::from("/run/vrdma")], "observers have theirs");
+        assert_eq!(directories("admin_fd = 3\nobserve = 'none'"), Vec::<PathBuf>::new());
+        assert_eq!(directories("admin = '/run/x/a'\nobserve = 'none'"), [PathBuf::from("/run/x")]);
+    }
+
+    #[test]
     fn directories_of_front_ends_that_listen_are_told_apart() {
-        let text = "[[guest]]\nname = 'a'\nmac = '02:00:00:00:00:01'\nconnect = '/run/v/a'\n\
-            net_connect = '/run/v/n'";
+        let text = "[[guest]]\nname = 'a'\nmac = '02:00:00:00:00:01'\n\
+            connect = '/run/v/a'\nnet_connect = '/run/v/n'";
         let plan = plan(text);
         assert_eq!(plan.peers, [PathBuf::from("/run/v")]);
         assert!(plan.directories.is_empty() && plan.connects);

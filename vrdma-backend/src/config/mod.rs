@@ -28,6 +28,7 @@ pub use guest::{GuestConfig, Transport};
 pub use limits::GuestLimits;
 pub use own_limits::OwnLimits;
 pub use place::{Descriptor, MeetingPlace};
+pub use plain::{plain, unknown};
 pub use qos::{Qos, Weight};
 pub use tcp::Tcp;
 pub use words::HostAddress;
@@ -57,8 +58,12 @@ pub struct Config {
     pub sandbox: Option<Sandbox>,
     /// What happens to a thread that makes a forbidden system call. Without it, the process ends.
     pub seccomp: Option<Seccomp>,
-    /// Socket that answers `stats`.
+    /// Socket of those who administer the daemon ([`Config::NO_SOCKET`]: none). Without it,
+    /// [`vrdma_admin::ADMIN`] if that can be.
     pub admin: Option<PathBuf>,
+    /// Socket of those who look at the daemon ([`Config::NO_SOCKET`]: none). Without it,
+    /// [`vrdma_admin::OBSERVE`] if that can be.
+    pub observe: Option<PathBuf>,
     /// Instead of `admin`: a descriptor that the daemon inherits.
     pub admin_fd: Option<Descriptor>,
     /// Mode of guests' sockets.
@@ -107,6 +112,9 @@ pub struct Config {
     /// The guests.
     #[serde(rename = "guest", deserialize_with = "guest::guests")]
     pub guests: Vec<GuestConfig>,
+    /// The file from which it was read.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
 }
 
 /// How long the worker polls without work before it sleeps.
@@ -126,6 +134,7 @@ impl Default for Config {
             sandbox: None,
             seccomp: None,
             admin: None,
+            observe: None,
             admin_fd: None,
             socket_mode: None,
             socket_owner: None,
@@ -148,6 +157,7 @@ impl Default for Config {
             tcp_between_guests: false,
             limits: GuestLimits::default(),
             guests: Vec::new(),
+            file: None,
         }
     }
 }
@@ -160,6 +170,10 @@ impl Config {
     pub const MAX_WORKERS: u16 = 32;
     /// Longest `tcp_keepalive` in seconds. The kernel accepts no more.
     pub const MAX_KEEPALIVE: u16 = i16::MAX as u16;
+    /// What stands for no socket, in the place of an admin socket's path.
+    pub const NO_SOCKET: &str = "none";
+    /// The group whose users may look at the daemon.
+    pub const OBSERVERS: &str = "vrdma";
     /// Most entries of a virtqueue.
     pub const MAX_QUEUE_SIZE: u16 = 1024;
 
@@ -179,6 +193,7 @@ impl Config {
         keys.extend(flags.clone());
         let mut config: Config = keys.try_into()?;
         config.guests.extend(args.guest.iter().cloned());
+        config.file = args.config.clone();
         config.check().map_err(|error| match &file {
             Some(file) => file.locate(error, &flags),
             None => error,
@@ -194,13 +209,22 @@ impl Config {
         Ok(toml::to_string(self)?)
     }
 
-    /// Returns where clients of the admin socket come in, if there is one.
+    /// Returns where administrators come in, if the configuration says so.
     pub fn admin_place(&self) -> Option<MeetingPlace<'_>> {
         place_of(self.admin_keys())
     }
 
+    /// Returns where those who only look come in, if the configuration says so.
+    pub fn observe_place(&self) -> Option<MeetingPlace<'_>> {
+        place_of(self.observe_keys())
+    }
+
     fn admin_keys(&self) -> [PlaceKey<'_>; 2] {
-        [("admin", MeetingPlace::socket(&self.admin)), ("admin_fd", MeetingPlace::descriptor(&self.admin_fd))]
+        [("admin", socket_of(&self.admin)), ("admin_fd", MeetingPlace::descriptor(&self.admin_fd))]
+    }
+
+    fn observe_keys(&self) -> [PlaceKey<'_>; 1] {
+        [("observe", socket_of(&self.observe))]
     }
 
     /// Returns the TCP that a guest's iWARP uses.
@@ -247,6 +271,12 @@ impl Config {
     pub fn poll(&self) -> Poll {
         if self.busy_poll { Poll::Always } else { Poll::For(Duration::from_micros(self.poll_us)) }
     }
+}
+
+/// Returns the place of an admin socket, unless its path stands for none.
+fn socket_of(path: &Option<PathBuf>) -> Option<MeetingPlace<'_>> {
+    let path = path.as_deref().filter(|path| path.as_os_str() != Config::NO_SOCKET);
+    path.map(MeetingPlace::Socket)
 }
 
 #[cfg(test)]

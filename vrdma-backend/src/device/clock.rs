@@ -26,6 +26,11 @@ impl Clock {
         transport::Instant(self.started.elapsed().as_nanos() as u64)
     }
 
+    /// Returns a time as this clock shows it.
+    pub fn at(&self, time: Instant) -> transport::Instant {
+        transport::Instant(time.saturating_duration_since(self.started).as_nanos() as u64)
+    }
+
     /// Returns the time stamp of a completion: the time of the first completion since
     /// [`Clock::renew`].
     ///

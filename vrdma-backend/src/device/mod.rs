@@ -7,6 +7,7 @@ pub mod clock;
 mod context;
 pub mod counters;
 mod cq;
+pub mod failures;
 pub mod moderation;
 mod mr;
 pub mod objects;
@@ -24,6 +25,7 @@ use crate::queue::event::EventQueue;
 use crate::ratelimit::RateLimit;
 use ah::AhTable;
 use counters::{DeviceCounters, ObjectCounts};
+use failures::Failures;
 use objects::{Cq, UserContext};
 use queues::Events;
 use quota::Quota;
@@ -61,8 +63,10 @@ pub struct Device {
     pub pin_gate: Arc<PinGate>,
     /// Counters of events.
     pub counters: DeviceCounters,
+    /// The last errors of its QPs. They stay when the driver is gone: numbers are not soon reused.
+    pub failures: Failures,
     /// Limits messages about QPs that failed.
-    failures: RateLimit,
+    failure_messages: RateLimit,
 }
 
 impl Device {
@@ -82,7 +86,8 @@ impl Device {
             quota: Quota::default(),
             pin_gate: Arc::default(),
             counters: DeviceCounters::default(),
-            failures: RateLimit::default(),
+            failures: Failures::default(),
+            failure_messages: RateLimit::default(),
             limits,
         };
         drop(device.reset());

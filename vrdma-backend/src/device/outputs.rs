@@ -12,6 +12,7 @@ use crate::ratelimit::{RateLimit, limited};
 use crate::translate::cqe::CqeWords;
 use crate::translate::event::AsyncEvent;
 use vrdma_transport::{Completion, CqId, DeviceId, Event, Sink, WcStatus};
+use vrdma_wire::num::Qpn;
 
 /// All devices of a worker, and the output for them.
 #[derive(Debug, Default)]
@@ -166,6 +167,14 @@ impl Outputs {
         false
     }
 
+    /// Notes that a request failed, and takes loans back as [`Outputs::take_loans_back`] does.
+    #[cold]
+    fn request_failed(&mut self, id: DeviceId, qpn: Qpn, status: WcStatus) -> bool {
+        let now = self.clock.now();
+        self.device(id).failures.completed(now, qpn, status);
+        self.take_loans_back(id)
+    }
+
     /// Returns whether a device has to end.
     pub fn is_ending(&self, id: DeviceId) -> bool {
         self.broken.iter().any(|(_, devices)| devices.contains(&id))
@@ -274,7 +283,9 @@ impl Sink for Outputs {
     fn complete(&mut self, id: DeviceId, cq_id: CqId, completion: &Completion) {
         #[cfg(feature = "hooks")]
         crate::hooks::guest_step(&self.device(id).guest.name);
-        if completion.status != WcStatus::Success && !self.take_loans_back(id) {
+        if completion.status != WcStatus::Success
+            && !self.request_failed(id, completion.qpn, completion.status)
+        {
             return;
         }
         let CqeWords([first, second, third, last]) = CqeWords::new(completion);
@@ -285,6 +296,8 @@ impl Sink for Outputs {
     fn event(&mut self, id: DeviceId, event: Event) {
         #[cfg(feature = "hooks")]
         crate::hooks::guest_step(&self.device(id).guest.name);
+        let now = self.clock.now();
+        self.device(id).failures.happened(now, event);
         if self.take_loans_back(id) {
             self.tell_of_failure(id, event);
             self.async_event(id, event.into());
@@ -302,9 +315,9 @@ impl Outputs {
             Event::QpAccessError(qpn) => (qpn, "got a request that it does not allow"),
             _ => return,
         };
-        let Device { guest, failures, .. } = device(&mut self.devices, id);
+        let Device { guest, failure_messages, .. } = device(&mut self.devices, id);
         let (name, qpn) = (&guest.name, qpn.number());
-        limited!(failures, Info, guest = guest.configured_name(), qpn = qpn;
+        limited!(failure_messages, Info, guest = guest.configured_name(), qpn = qpn;
             "guest {name}: QP {qpn} {what}");
     }
 

@@ -30,8 +30,9 @@ pub fn shown(uplink: UplinkKind) -> Vec<&'static str> {
         all.extend(["/usr/lib/bpf", "/usr/local/lib/bpf", "/run/xdp", "/sys/fs/bpf"]);
     }
     if matches!(uplink, UplinkKind::Pci { .. }) {
-        // DPDK looks for the NIC's group when the NIC is unplugged.
-        all.extend(["/sys/bus/pci", "/sys/devices"]);
+        // DPDK looks for the NIC's group when the NIC is unplugged. It releases the NIC only if it
+        // finds the kernel's module.
+        all.extend(["/sys/bus/pci", "/sys/devices", "/sys/module/vfio_pci"]);
     }
     all
 }

@@ -99,6 +99,7 @@ impl Jail {
         let mut lacks = Lacks(reason.into_iter().collect());
         lacks.note("no new privileges", true, rights::no_new_privileges())?;
         rights::drop_bounding_set();
+        read_what_is_read_once();
         let mut has_namespaces = false;
         if plan.sandbox != Some(Sandbox::None) {
             let asked = plan.sandbox.is_some();
@@ -169,6 +170,14 @@ impl Jail {
         }
         Ok(())
     }
+}
+
+/// Has rustix read what it keeps: the auxiliary vector, and by it the vDSO.
+///
+/// Before Linux 6.4 it opens /proc/self/auxv for that, by open(2), which no thread may call later.
+fn read_what_is_read_once() {
+    let _ = rustix::param::page_size();
+    let _ = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
 }
 
 /// Whether systemd has started this process as the main one of a service.

@@ -1,5 +1,6 @@
 //! Connects to front-ends that listen.
 
+use super::admission::Admission;
 use super::guard::PeerGuard;
 use super::peer::Peer;
 use super::stream::stream_socket;
@@ -23,6 +24,7 @@ pub struct Connector {
     guest: String,
     path: PathBuf,
     guard: PeerGuard,
+    admission: Admission,
     /// Why there was no front-end at the last attempt.
     absence: RefCell<Option<Absence>>,
     changes: RefCell<RateLimit>,
@@ -58,9 +60,15 @@ impl Connector {
             guest: guest.to_owned(),
             path: path.to_owned(),
             guard: PeerGuard::new(users, Some(guest.to_owned())),
+            admission: Admission::default(),
             absence: RefCell::default(),
             changes: RefCell::default(),
         }
+    }
+
+    /// Returns whether it connects to new front-ends, to be changed.
+    pub fn admission(&self) -> &Admission {
+        &self.admission
     }
 
     /// Connects to the front-end, as a blocking stream.
@@ -68,9 +76,12 @@ impl Connector {
     /// A failure is logged if it is another than that of the attempt before.
     ///
     /// # Errors
-    /// It does not listen, or may not be the guest's front-end (`WouldBlock`), or the system is out
-    /// of a resource.
+    /// It does not listen, may not be the guest's front-end, or the daemon drains (`WouldBlock`).
+    /// Otherwise the system is out of a resource.
     pub fn connect(&self) -> io::Result<UnixStream> {
+        if !self.admission.is_open() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let stream = self.attempt()?;
         let absence = stream.as_ref().err().copied();
         let before = self.absence.replace(absence);
@@ -141,6 +152,10 @@ mod tests {
         ours.connect().unwrap();
         assert_eq!(*ours.absence.borrow(), None);
         listener.accept().unwrap();
+        ours.admission().set_open(false);
+        assert_eq!(ours.connect().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        ours.admission().set_open(true);
+        ours.connect().unwrap();
         assert!(connector(&[]).connect().is_ok());
         drop(listener);
         assert_eq!(absence(&ours), Absence::NotYet(Errno::CONNREFUSED));

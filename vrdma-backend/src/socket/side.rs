@@ -1,5 +1,6 @@
 //! Which side of its socket the daemon is.
 
+use super::admission::Admission;
 use super::connector::AGAIN;
 use super::{Connector, Listener};
 use std::io;
@@ -29,6 +30,14 @@ impl SocketSide {
     /// Whether it connects.
     pub fn is_client(&self) -> bool {
         matches!(self, SocketSide::Client(_))
+    }
+
+    /// Returns whether it lets new front-ends in, to be changed.
+    pub fn admission(&self) -> &Admission {
+        match self {
+            SocketSide::Server(listener) => listener.admission(),
+            SocketSide::Client(connector) => connector.admission(),
+        }
     }
 
     /// Returns the listener, if it listens.

@@ -10,6 +10,7 @@ use super::second_look::SecondLook;
 use super::streams::STREAMS;
 use super::sync::{AtomicBool, Ordering};
 use super::turns::Turns;
+use super::usage::{Rounds, Usage};
 use super::{CommandError, Job, Message, Stopped, Worker};
 use crate::config::Poll;
 use crate::device::broken::step;
@@ -29,13 +30,15 @@ use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::event::{EventFlag, EventNotifier, new_event_consumer_and_notifier};
 use vrdma_transport::{self as transport, DeviceId, Engine};
 
 /// How often a thread that waits for an answer checks whether the worker is stuck.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long such a thread waits for a worker that nobody watches.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The number of regions that are visited in one message.
 const SLICE: usize = 1024;
 
@@ -82,7 +85,7 @@ impl WorkerHandle {
     }
 
     /// Runs `f` in the worker between two rounds, and returns its result, or `None` if the worker
-    /// is stuck.
+    /// is stuck or does not answer for [`PATIENCE`].
     ///
     /// # Errors
     /// The worker has stopped.
@@ -90,10 +93,15 @@ impl WorkerHandle {
         &self,
         f: impl FnOnce(&mut Worker) -> R + Send + 'static,
     ) -> Result<Option<R>, Stopped> {
+        // What is sent to a stuck worker stays until it goes on.
+        if self.is_stuck() {
+            return Ok(None);
+        }
         let (reply, answer) = crossbeam_channel::bounded(1);
         // A caller that found the worker stuck is gone when the answer comes late.
         self.send(Box::new(move |worker| drop(reply.send(f(worker)))))?;
-        while !self.is_stuck() {
+        let until = Instant::now() + PATIENCE;
+        while !self.is_stuck() && Instant::now() < until {
             match answer.recv_timeout(LOOK) {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -246,12 +254,16 @@ impl Worker {
             clock: (transport::Instant(0), 0),
             polling: Polling::new(poll),
             stop: false,
+            is_draining: false,
             fetched: Box::default(),
             sges: Vec::with_capacity(MAX_SGE),
             violations: RateLimit::default(),
             requests: 0,
             sleeps: 0,
+            asleep: Duration::ZERO,
             turns: 0,
+            rounds: Rounds::default(),
+            usage: Usage::default(),
         };
         let stuck = Arc::default();
         Ok((worker, WorkerHandle { outbox, mail, wake: Arc::new(notifier), stuck }))

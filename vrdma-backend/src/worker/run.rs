@@ -34,11 +34,13 @@ impl Worker {
             let busy = self.turn();
             cycles::end_turn(busy);
             if busy {
+                self.rounds.busy += 1;
                 self.polling.stop();
                 idle_turns = 0;
                 continue;
             }
             let _idle = cycles::enter(Stage::Idle);
+            self.rounds.idle += 1;
             idle_turns = idle_turns.saturating_add(1);
             let spins = if self.polling.is_brief() { PROMPT } else { SPINS };
             if idle_turns < spins || self.polling.is_endless() {
@@ -54,19 +56,25 @@ impl Worker {
     /// Waits between two rounds without work.
     fn pause(&mut self, idle_turns: &mut u32) {
         let now = Instant::now();
+        self.usage.add(self.outputs.clock.at(now), self.rounds);
         match self.polling.pause(now, self.requests) {
             Pause::Yield => {
                 std::thread::yield_now();
                 let end = Instant::now();
+                self.usage.pause(self.outputs.clock.at(end), false);
                 self.polling.yielded(end, end - now);
             }
             Pause::Nap => {
                 std::thread::sleep(NAP);
+                self.usage.pause(self.now(), false);
                 *idle_turns = 0;
             }
             Pause::Sleep => {
                 let woken = self.sleep();
-                self.polling.slept(Instant::now(), woken);
+                let end = Instant::now();
+                self.asleep += end - now;
+                self.usage.pause(self.outputs.clock.at(end), true);
+                self.polling.slept(end, woken);
                 *idle_turns = 0;
             }
         }
@@ -121,6 +129,7 @@ impl Worker {
             || self.streams.user_tcp.next_deadline().is_some();
         if self.clock.1 == 0 || waits {
             self.clock = (self.now(), CLOCK_TURNS);
+            self.usage.add(self.clock.0, self.rounds);
         }
         self.clock.1 -= 1;
         self.clock.0

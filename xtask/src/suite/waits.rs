@@ -57,6 +57,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("vrdma-perf/src/windows.rs", "plays a load that stalls now and then, which is what is measured"),
     ("vrdma-backend/src/worker/polling.rs", "times are reckoned from one that is read once"),
     ("vrdma-backend/src/worker/watch.rs", "times are reckoned from one that is read once"),
+    ("vrdma-ctl/src/top/tests.rs", "times are reckoned from one that is read once"),
     ("vrdma-backend/src/ratelimit.rs", "times are reckoned from one that is read once"),
     ("vrdma-backend/src/queue/call.rs", "what is measured is told to what is tested"),
     ("vrdma-backend/src/cycles/on.rs", "spends time that is to be counted"),

@@ -13,7 +13,7 @@ use crate::worker::Worker;
 use std::net::{IpAddr, SocketAddr};
 use vrdma_abi::control::{CmConnectReq, ObjectResp, Opcode, Status, cm_flags};
 use vrdma_tcp::NextHop;
-use vrdma_transport::DeviceId;
+use vrdma_transport::{DeviceId, Error};
 use vrdma_wire::num::{Mac, VlanId, VlanTag};
 
 /// Highest priority of a frame in a VLAN (IEEE 802.1Q).
@@ -53,6 +53,9 @@ impl Command for CmConnect {
     }
 
     fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<ObjectResp> {
+        if worker.is_draining {
+            return Err(Error::NoResources);
+        }
         let Self { dial, connect } = self;
         if let Dial::Own(Path { hop, .. }) = &dial {
             worker.check_address(id, connect.local.ip(), VlanId::of(hop.vlan))?;

@@ -9,7 +9,7 @@ use crate::memory::Extent;
 use crate::streams::cm::{Accept, ConnectionId};
 use crate::worker::Worker;
 use vrdma_abi::control::{CmAcceptReq, CmRejectReq, ObjectReq, Opcode, Status};
-use vrdma_transport::DeviceId;
+use vrdma_transport::{DeviceId, Error};
 use vrdma_wire::num::Qpn;
 
 /// CM_ACCEPT.
@@ -39,6 +39,9 @@ impl Command for CmAccept {
     }
 
     fn run(self, worker: &mut Worker, id: DeviceId) -> device::Result<Nothing> {
+        if worker.is_draining {
+            return Err(Error::NoResources);
+        }
         worker.with_streams(|streams, host| streams.accept(id, &self.accept, host)).map(nothing)
     }
 }

@@ -1,0 +1,88 @@
+//! Looks at QPs and regions, for observers. Nothing changes by it.
+
+use crate::base::error::Error;
+use crate::base::gid::GidEntry;
+use crate::base::id::{DeviceId, OwnerId};
+use crate::base::memory::Region;
+use crate::base::transport_kind::TransportKind;
+use crate::engine::Engine;
+use crate::objects::mr::MrKind;
+use crate::objects::qp::Qp;
+use crate::objects::qp::requester::Wait;
+use crate::verbs::attr::QpState;
+use crate::verbs::view::{QpView, RegionView, WaitsFor};
+use std::ops::Range;
+use vrdma_wire::num::{Gid, Qpn};
+
+impl<R: Region> Engine<R> {
+    /// Returns the end of the range of indices that the device's QPs have, for [`Engine::qps`].
+    pub fn qp_indices(&self, device: DeviceId) -> usize {
+        self.core.devices.find(device).map_or(0, |device| device.qps.indices())
+    }
+
+    /// Returns the QPs in a range of indices.
+    ///
+    /// A QP keeps its index.
+    pub fn qps(&self, device: DeviceId, indices: Range<usize>) -> impl Iterator<Item = QpView> {
+        let device = self.core.devices.find(device).ok().into_iter();
+        device
+            .flat_map(move |device| indices.clone().filter_map(|index| Some(view(&device.qps.at(index)?.qp))))
+    }
+
+    /// Returns a QP.
+    pub fn qp_view(&self, device: DeviceId, qpn: Qpn) -> Result<QpView, Error> {
+        self.core.devices.find(device)?.qp(qpn).map(view).ok_or(Error::NotFound)
+    }
+
+    /// Returns the regions in a range of indices ([`Engine::region_indices`]).
+    pub fn region_views(&self, device: DeviceId, indices: Range<usize>) -> impl Iterator<Item = RegionView> {
+        let device = self.core.devices.find(device).ok().into_iter();
+        device.flat_map(move |device| {
+            indices.clone().filter_map(|index| {
+                let key = device.mrs.keys.at(index)?;
+                let MrKind::Region(region) = &key.kind else { return None };
+                Some(RegionView {
+                    key: key.key,
+                    pd: key.pd,
+                    owner: device.pd(key.pd).map_or(OwnerId::KERNEL, |pd| pd.owner),
+                    access: key.access,
+                    iova: key.iova,
+                    length: key.length,
+                    is_fast: region.fast.is_some(),
+                })
+            })
+        })
+    }
+}
+
+fn view(qp: &Qp) -> QpView {
+    let (queued_sends, queued_receives) = (qp.requester.queue.len(), qp.responder.queue.len());
+    let flush = qp.flush.as_deref();
+    QpView {
+        qpn: qp.qpn,
+        init: qp.init(),
+        attr: qp.query(),
+        transport: is_connected(qp).then_some(qp.transport),
+        source: GidEntry { gid: qp.sgid, vlan: qp.vlan },
+        sends: queued_sends + flush.map_or(0, |flush| flush.sends.len()),
+        receives: queued_receives + flush.map_or(0, |flush| flush.num_receives()),
+        is_flushing: flush.is_some(),
+        waits_for: match qp.requester.wait {
+            _ if queued_sends == 0 => None,
+            Wait::No | Wait::Drained | Wait::Woken => None,
+            Wait::Receive => Some(WaitsFor::Receive),
+            Wait::Answer => Some(WaitsFor::Answer),
+            Wait::Drain => Some(WaitsFor::Posts),
+        },
+    }
+}
+
+/// Whether a QP has, or had, a peer. One that went from INIT to ERR never had any.
+fn is_connected(qp: &Qp) -> bool {
+    let has_been = match qp.state {
+        QpState::Reset | QpState::Init => false,
+        QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe => true,
+        QpState::Err => qp.transport != TransportKind::Local || qp.dgid != Gid::ZERO,
+    };
+    has_been && !qp.service().is_datagram()
+}

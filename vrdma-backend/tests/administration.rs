@@ -1,0 +1,485 @@
+//! Plays clients of the admin sockets, good and bad ones, against the program.
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use tempfile::TempDir;
+use vrdma_admin::guest::{FunctionKind, Meeting};
+use vrdma_admin::log::Level;
+use vrdma_admin::{Client, ClientError, Fault, Frames, INTERFACES, Reply};
+use vrdma_admin::{daemon, guest, log, mr, port, qp, service, worker};
+
+#[path = "../../testing/guest/src/wait.rs"]
+#[allow(dead_code, reason = "tests of other crates use the rest")]
+mod wait;
+
+/// A running daemon with two guests and both admin sockets. It is killed when dropped.
+struct Daemon {
+    child: Child,
+    dir: TempDir,
+    /// What it writes after it was ready.
+    lines: Receiver<String>,
+}
+
+impl Daemon {
+    fn start() -> Daemon {
+        Daemon::start_with(&[], |command| command)
+    }
+
+    fn start_with(more: &[&str], change: impl FnOnce(&mut Command) -> &mut Command) -> Daemon {
+        let dir = TempDir::new().unwrap();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let guests = [
+            format!("name=vm1,socket={},net={},mac=52:54:00:00:00:01,any-gid=true", path("a"), path("a-net")),
+            format!("name=vm2,socket={},mac=52:54:00:00:00:02,any-gid=true", path("b")),
+        ];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-backend"));
+        for guest in &guests {
+            command.arg("--guest").arg(guest);
+        }
+        command.args(["--admin", &path("admin"), "--observe", &path("observe")]).args(more);
+        command.env_remove("RUST_LOG").stderr(Stdio::piped());
+        let mut child = change(&mut command).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let is_ready = |line: &std::io::Result<String>| line.as_ref().unwrap().contains("ready: ");
+        assert!(lines.any(|line| is_ready(&line)), "the daemon ended");
+        Daemon { child, dir, lines: rest(lines.map_while(Result::ok)) }
+    }
+
+    /// Waits until it writes a line with this text.
+    fn says(&self, text: &str) {
+        wait::until("a line of the log", || match self.lines.try_recv() {
+            Ok(line) => line.contains(text).then_some(()),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => panic!("the daemon ended without '{text}'"),
+        });
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn admin(&self) -> Client {
+        client(&self.path("admin"))
+    }
+
+    fn observe(&self) -> Client {
+        client(&self.path("observe"))
+    }
+
+    /// Connects to the observe socket without a client's manners.
+    fn raw(&self) -> UnixStream {
+        UnixStream::connect(self.path("observe")).unwrap()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads lines in a thread of their own.
+fn rest(lines: impl Iterator<Item = String> + Send + 'static) -> Receiver<String> {
+    let (written, since) = channel();
+    std::thread::spawn(move || { lines }.all(|line| written.send(line).is_ok()));
+    since
+}
+
+fn client(path: &Path) -> Client {
+    let client = Client::connect(path).unwrap();
+    client.set_timeout(Some(wait::PATIENCE)).unwrap();
+    client
+}
+
+/// Sends bytes, and returns the reply. Returns `None` if the daemon closes the connection instead.
+fn ask(mut stream: &UnixStream, bytes: &[u8]) -> Option<Value> {
+    stream.write_all(bytes).unwrap();
+    next_reply(stream)
+}
+
+fn next_reply(stream: &UnixStream) -> Option<Value> {
+    let mut reader = BufReader::new(stream);
+    let mut message = Vec::new();
+    reader.read_until(0, &mut message).unwrap();
+    assert!(reader.buffer().is_empty(), "one reply was asked for");
+    (!message.is_empty()).then(|| serde_json::from_slice(&message[..message.len() - 1]).unwrap())
+}
+
+fn refused<T: std::fmt::Debug>(result: Result<T, ClientError>) -> Fault {
+    match result {
+        Err(ClientError::Refused(fault)) => fault,
+        other => panic!("it is not refused: {other:?}"),
+    }
+}
+
+#[test]
+fn observers_see_the_daemon_its_guests_workers_and_ports() {
+    let daemon = Daemon::start();
+    let mut client = daemon.observe();
+    let info = client.call(&daemon::GetDaemon {}).unwrap();
+    assert_eq!((info.version.as_str(), info.pid), (env!("CARGO_PKG_VERSION"), daemon.child.id()));
+    assert_eq!((info.workers, info.guests, info.queues, info.link), (1, 2, 64, None));
+    let guests = client.call(&guest::ListGuests {}).unwrap().guests;
+    assert_eq!(guests.iter().map(|guest| guest.name.as_str()).collect::<Vec<_>>(), ["vm1", "vm2"]);
+    let functions: Vec<_> = guests[0].functions.iter().map(|each| (each.kind, each.connected)).collect();
+    assert_eq!(functions, [(FunctionKind::Roce, false), (FunctionKind::Ethernet, false)]);
+    assert_eq!(guests[0].functions[0].meets, Meeting::Socket);
+    assert_eq!(guests[0].functions[0].socket, Some(daemon.path("a").display().to_string()));
+    assert_eq!(guests[0].objects.as_ref().unwrap()["qps"], 0);
+    // A front-end is named with its process.
+    let _front_end = UnixStream::connect(daemon.path("a")).unwrap();
+    let seen = wait::until("the front-end's process", || {
+        let guests = client.call(&guest::ListGuests {}).unwrap().guests;
+        guests[0].functions[0].pid
+    });
+    assert_eq!(seen, std::process::id());
+    let shown = client.call(&guest::ShowGuest { name: "vm1".into() }).unwrap();
+    assert_eq!(shown.keys["mac"], "52:54:00:00:00:01");
+    assert!(shown.counters["device"]["commands"].is_u64(), "{:?}", shown.counters);
+    let workers = client.call(&worker::ListWorkers {}).unwrap().workers;
+    assert_eq!((workers.len(), &workers[0].guests[..]), (1, &["vm1".to_owned(), "vm2".to_owned()][..]));
+    assert!(workers[0].busy_turns.unwrap() > 0 && !workers[0].stuck);
+    let ports = client.call(&port::ListPorts {}).unwrap().ports;
+    assert_eq!(ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>(), ["vm1"]);
+    assert!(!client.call(&port::ShowPort { name: "vm1".into() }).unwrap().port.up);
+    let stats = client.call(&daemon::GetStats::default()).unwrap().stats;
+    assert_eq!(stats["guests"][1]["name"], "vm2");
+    assert_eq!(client.call(&qp::ListQps { guest: "vm1".into(), from: None }).unwrap().qps, []);
+    assert_eq!(client.call(&mr::ListMrs { guest: "vm1".into(), from: Some(7) }).unwrap().mrs, []);
+}
+
+#[test]
+fn the_service_describes_itself() {
+    let daemon = Daemon::start();
+    let mut client = daemon.observe();
+    let info = client.call(&service::GetService {}).unwrap();
+    assert_eq!(info.product, "vrdma-backend");
+    assert_eq!(info.interfaces, INTERFACES.iter().map(|interface| interface.name).collect::<Vec<_>>());
+    for interface in INTERFACES {
+        let get = service::GetDescription { interface: interface.name.into() };
+        assert_eq!(client.call(&get).unwrap().description, interface.description);
+    }
+    let get = service::GetDescription { interface: "org.vrdma.Colour".into() };
+    assert_eq!(refused(client.call(&get)), Fault::InterfaceNotFound { interface: "org.vrdma.Colour".into() });
+}
+
+#[test]
+fn observers_change_nothing() {
+    let daemon = Daemon::start();
+    let (mut observer, mut admin) = (daemon.observe(), daemon.admin());
+    let set = log::SetLog { level: Level::Debug };
+    assert_eq!(refused(observer.call(&set)), Fault::PermissionDenied {});
+    // Without a reply it is refused all the same.
+    observer.tell(&set).unwrap();
+    assert_eq!(observer.call(&log::GetLog {}).unwrap().level, Some(Level::Info));
+    assert_eq!(admin.call(&set).unwrap().before, Some(Level::Info));
+    assert_eq!(observer.call(&log::GetLog {}).unwrap().level, Some(Level::Debug));
+    let mode = |name| std::fs::metadata(daemon.path(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("admin"), mode("observe")), (0o600, 0o660));
+}
+
+#[test]
+fn rust_log_is_not_overruled() {
+    let daemon = Daemon::start_with(&[], |command| command.env("RUST_LOG", "info,vrdma_backend::net=debug"));
+    let fault = refused(daemon.admin().call(&log::SetLog { level: Level::Debug }));
+    assert!(matches!(&fault, Fault::LogFixed { reason } if reason.contains("RUST_LOG")), "{fault:?}");
+}
+
+#[test]
+fn mistakes_are_named_and_the_connection_goes_on() {
+    let daemon = Daemon::start();
+    let stream = daemon.raw();
+    let error = |method: &str, parameters: Value| {
+        let call = json!({"method": method, "parameters": parameters});
+        let reply = ask(&stream, format!("{call}\0").as_bytes()).unwrap();
+        (reply["error"].as_str().unwrap().to_owned(), reply["parameters"].clone())
+    };
+    let (name, parameters) = error("org.vrdma.Guest.Lst", json!({}));
+    assert_eq!(name, "org.varlink.service.MethodNotFound");
+    assert_eq!(parameters, json!({"method": "org.vrdma.Guest.Lst"}));
+    let (name, parameters) = error("org.vrdma.Guests.List", json!({}));
+    assert_eq!(name, "org.varlink.service.InterfaceNotFound");
+    assert_eq!(parameters, json!({"interface": "org.vrdma.Guests"}));
+    let (name, parameters) = error("org.vrdma.Guest.Show", json!({"nme": "vm1"}));
+    assert_eq!(name, "org.varlink.service.InvalidParameter");
+    assert_eq!(parameters["parameter"], "nme");
+    assert_eq!(parameters["reason"], "there is no parameter nme: did you mean name?");
+    let (name, parameters) = error("org.vrdma.Daemon.Stats", json!({"interval": 5}));
+    assert_eq!(
+        (name.as_str(), &parameters["parameter"]),
+        ("org.varlink.service.InvalidParameter", &json!("interval"))
+    );
+    let (name, parameters) = error("org.vrdma.Guest.Show", json!({"name": "vm3"}));
+    assert_eq!(name, "org.vrdma.Guest.NotFound");
+    assert_eq!(parameters["reason"], "there is no guest vm3: did you mean vm1?");
+    let (name, _) = error("org.vrdma.Qp.Show", json!({"guest": "vm1", "qpn": 7}));
+    assert_eq!(name, "org.vrdma.Qp.NotFound");
+    let (name, _) = error("org.vrdma.Port.Show", json!({"name": "vm2"}));
+    assert_eq!(name, "org.vrdma.Port.NotFound");
+    assert!(ask(&stream, b"{\"method\":\"org.vrdma.Daemon.Info\"}\0").unwrap()["parameters"]["pid"].is_u64());
+}
+
+#[test]
+fn nonsense_is_refused_and_ends_the_connection() {
+    let daemon = Daemon::start();
+    let long = format!("{{\"method\":\"{}\"}}\0", "x".repeat(70_000));
+    for nonsense in
+        ["{\0", "{}\0", "{\"method\":7}\0", "{colour}\0", &long, "{\"method\":\"x\",\"parameters\":[]}\0"]
+    {
+        let stream = daemon.raw();
+        let reply = ask(&stream, nonsense.as_bytes()).unwrap();
+        assert_eq!(reply["error"], "org.vrdma.Daemon.BadMessage", "{reply}");
+        let rest = (&stream).read(&mut [0; 16]);
+        assert!(matches!(rest, Ok(0)) || rest.is_err(), "{rest:?}");
+    }
+    // Bytes that are no varlink are a line, which is answered in the old way.
+    let stream = daemon.raw();
+    (&stream).write_all(b"\xff\xfe\n").unwrap();
+    let mut answer = String::new();
+    (&stream).read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "{\"error\":\"unknown request; known: stats\"}\n");
+}
+
+#[test]
+fn a_line_is_answered_at_both_sockets() {
+    let daemon = Daemon::start();
+    for name in ["admin", "observe"] {
+        let mut stream = UnixStream::connect(daemon.path(name)).unwrap();
+        stream.write_all(b"stats").unwrap();
+        // A client that sends nothing more has sent its line.
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let stats: Value = serde_json::from_reader(stream).unwrap();
+        assert_eq!(stats["guests"][0]["name"], "vm1");
+    }
+}
+
+#[test]
+fn a_client_that_ends_its_half_gets_all_answers() {
+    let daemon = Daemon::start();
+    let mut stream = daemon.raw();
+    let calls = "{\"method\":\"org.vrdma.Daemon.Info\"}\0".repeat(3);
+    stream.write_all(calls.as_bytes()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    let mut frames = Frames::new(1 << 20);
+    frames.add(&bytes);
+    let replies: Vec<_> = std::iter::from_fn(|| frames.next_message().unwrap()).collect();
+    assert_eq!(replies.len(), 3);
+    assert!(replies.iter().all(|reply| Reply::parse(reply).unwrap().error.is_none()));
+}
+
+#[test]
+fn counters_come_again_and_again() {
+    let daemon = Daemon::start();
+    let mut client = daemon.observe();
+    let mut follower = daemon.observe();
+    let mut replies = follower.follow(&daemon::GetStats { interval: Some(100) }).unwrap();
+    for _ in 0..3 {
+        assert!(replies.next().unwrap().unwrap().stats.contains_key("guests"));
+        assert_eq!(client.call(&daemon::GetDaemon {}).unwrap().guests, 2, "nobody waits for it");
+    }
+    // One who does not take several replies gets one.
+    assert!(client.call(&daemon::GetStats { interval: Some(100) }).is_ok());
+    assert!(client.call(&log::GetLog {}).is_ok());
+}
+
+#[test]
+fn a_drain_has_several_replies_until_all_are_idle() {
+    let daemon = Daemon::start();
+    let mut client = daemon.admin();
+    let replies: Result<Vec<_>, _> = client.follow(&daemon::Drain {}).unwrap().collect();
+    assert_eq!(replies.unwrap(), [daemon::Drained { busy: vec![] }], "all are idle at once");
+    assert!(daemon.observe().call(&daemon::GetDaemon {}).unwrap().draining);
+    let mut refused = UnixStream::connect(daemon.path("b")).unwrap();
+    assert_eq!(refused.read(&mut [0; 1]).unwrap(), 0, "it is closed at once");
+    daemon.says("a front-end is refused: the daemon drains");
+    client.call(&daemon::Resume {}).unwrap();
+    assert!(!client.call(&daemon::GetDaemon {}).unwrap().draining);
+}
+
+#[test]
+fn clients_that_stall_are_dropped_and_delay_nobody() {
+    let daemon = Daemon::start();
+    let (silent, mut halting) = (daemon.raw(), daemon.raw());
+    halting.write_all(b"{\"method\":\"org.vr").unwrap();
+    assert_eq!(daemon.observe().call(&daemon::GetDaemon {}).unwrap().guests, 2);
+    // The rest of a call has to come soon. A client between two calls has time.
+    assert!(matches!(halting.read(&mut [0; 1]), Ok(0)), "it is closed without an answer");
+    let who = format!("process {} of user", std::process::id());
+    daemon.says(&who);
+    assert!(ask(&silent, b"{\"method\":\"org.vrdma.Daemon.Info\"}\0").is_some());
+}
+
+#[test]
+fn clients_that_flood_are_dropped_and_delay_nobody() {
+    let daemon = Daemon::start();
+    let mut floods: Vec<UnixStream> = (0..4).map(|_| daemon.raw()).collect();
+    let call = b"{\"method\":\"org.vrdma.Daemon.Stats\"}\0".repeat(100);
+    floods.iter().for_each(|flood| flood.set_nonblocking(true).unwrap());
+    let mut client = daemon.observe();
+    // They send without end, and read nothing. Sooner or later the daemon drops each of them.
+    wait::until("the end of all who flood", || {
+        floods.retain_mut(|flood| match flood.write(&call) {
+            Ok(_) => true,
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        });
+        assert_eq!(client.call(&daemon::GetDaemon {}).unwrap().guests, 2);
+        floods.is_empty().then_some(())
+    });
+    daemon.says("is disconnected: it has read nothing of its answer for 2 s");
+}
+
+#[test]
+fn a_message_of_ten_megabytes_is_refused_at_its_beginning() {
+    let daemon = Daemon::start();
+    let mut stream = daemon.raw();
+    let mut client = daemon.observe();
+    let message = vec![b' '; 10 << 20];
+    stream.write_all(b"{").unwrap();
+    let mut sent = 0;
+    while sent < message.len() {
+        // The daemon closes the connection on the way.
+        let Ok(count) = stream.write(&message[sent..]) else { break };
+        sent += count;
+        assert_eq!(client.call(&daemon::GetDaemon {}).unwrap().guests, 2);
+    }
+    assert!(sent < 2 << 20, "the daemon took {sent} bytes");
+    daemon.says("is disconnected: a message is longer than 65536 bytes");
+}
+
+#[test]
+fn a_follower_that_reads_nothing_is_dropped() {
+    let daemon = Daemon::start();
+    let mut stream = daemon.raw();
+    let call = b"{\"method\":\"org.vrdma.Daemon.Stats\",\"parameters\":{\"interval\":100},\"more\":true}\0";
+    stream.write_all(call).unwrap();
+    // What follows cannot be served. It is not kept without limit.
+    stream.set_nonblocking(true).unwrap();
+    wait::until("the end of the connection", || match stream.write(&[b' '; 4096]) {
+        Err(error) if error.kind() != ErrorKind::WouldBlock => Some(()),
+        _ => None,
+    });
+    daemon.says("is disconnected: it sent more than 65536 bytes during a call that has several replies");
+    assert_eq!(daemon.observe().call(&daemon::GetDaemon {}).unwrap().guests, 2);
+}
+
+/// A client that asked for answers once a day, and left, keeps no place.
+#[test]
+fn followers_that_left_keep_no_place() {
+    let daemon = Daemon::start();
+    let mut others: Vec<Client> = (0..20).map(|_| daemon.observe()).collect();
+    let call =
+        b"{\"method\":\"org.vrdma.Daemon.Stats\",\"parameters\":{\"interval\":86400000},\"more\":true}\0";
+    for _ in 0..100 {
+        let mut stream = daemon.raw();
+        stream.write_all(call).unwrap();
+        assert_eq!(next_reply(&stream).unwrap()["continues"], true);
+    }
+    for other in &mut others {
+        assert_eq!(other.call(&daemon::GetDaemon {}).unwrap().guests, 2);
+    }
+}
+
+#[test]
+fn crowds_of_silent_clients_shut_nobody_out() {
+    let daemon = Daemon::start();
+    let mut follower = daemon.observe();
+    let mut replies = follower.follow(&daemon::GetStats { interval: Some(100) }).unwrap();
+    replies.next().unwrap().unwrap();
+    let _crowd: Vec<UnixStream> = (0..100).map(|_| daemon.raw()).collect();
+    assert_eq!(daemon.observe().call(&daemon::GetDaemon {}).unwrap().guests, 2);
+    assert_eq!(daemon.admin().call(&daemon::GetDaemon {}).unwrap().guests, 2);
+    // One who waits for answers is not silent.
+    replies.next().unwrap().unwrap();
+    daemon.says("is disconnected: others came, and it was silent for the longest time");
+}
+
+#[test]
+fn sockets_are_left_out_if_that_is_wanted() {
+    let dir = TempDir::new().unwrap();
+    let guest = format!("name=vm1,socket={},mac=52:54:00:00:00:01", dir.path().join("a").display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-backend"));
+    command.args(["--guest", &guest, "--admin", "none", "--observe", "none"]);
+    let mut child = command.current_dir(dir.path()).stderr(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let ready = { lines }.find(|line| line.contains("ready: "));
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(ready.is_some_and(|line| line.contains("no admin socket")));
+    assert!(!dir.path().join("none").exists());
+}
+
+/// Starts a daemon whose /run and whose groups are its own. Returns it with what it said until it
+/// was ready, or `None` without root.
+fn with_own_run(prepare: &str) -> Option<(Daemon, String)> {
+    // SAFETY: this is a plain system call.
+    if unsafe { libc::geteuid() } != 0 {
+        let _ = writeln!(std::io::stderr(), "skipped: a mount namespace needs root");
+        return None;
+    }
+    let script = format!("mount -t tmpfs none /run && cp /etc/group /run && {prepare} && exec \"$@\"");
+    let dir = TempDir::new().unwrap();
+    let guest = format!("name=vm1,socket={},mac=52:54:00:00:00:01", dir.path().join("a").display());
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_vrdma-backend")]);
+    command.args(["--guest", &guest]);
+    let mut child = command.env_remove("RUST_LOG").stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut said = String::new();
+    while !said.contains("ready: ") {
+        said += &lines.next().unwrap_or_else(|| panic!("the daemon ended: {said}"));
+    }
+    Some((Daemon { child, dir, lines: rest(lines) }, said))
+}
+
+#[test]
+fn sockets_have_usual_places_and_observers_a_group() {
+    use std::os::unix::fs::MetadataExt;
+    let group = "echo 'vrdma:x:12345:' >> /run/group && mount --bind /run/group /etc/group";
+    let Some((daemon, said)) = with_own_run(group) else { return };
+    assert!(said.contains("admin socket /run/vrdma/admin, observe socket /run/vrdma/observe"), "{said}");
+    let run = PathBuf::from(format!("/proc/{}/root/run/vrdma", daemon.child.id()));
+    for name in ["admin", "observe"] {
+        assert_eq!(client(&run.join(name)).call(&daemon::GetDaemon {}).unwrap().guests, 1);
+    }
+    let found = |name: &str| {
+        let found = std::fs::metadata(run.join(name)).unwrap();
+        (found.gid(), found.mode() & 0o777)
+    };
+    assert_eq!((found("admin"), found("observe"), found(".")), ((0, 0o600), (12345, 0o660), (0, 0o711)));
+    drop(daemon);
+    // Without the group the socket is for root.
+    let (daemon, _) = with_own_run("true").unwrap();
+    let observe = std::fs::metadata(format!("/proc/{}/root/run/vrdma/observe", daemon.child.id())).unwrap();
+    assert_eq!((observe.gid(), observe.mode() & 0o777), (0, 0o660));
+}
+
+#[test]
+fn a_daemon_goes_without_usual_sockets_that_cannot_be_made() {
+    let Some((_daemon, said)) = with_own_run("touch /run/vrdma") else { return };
+    assert!(said.contains("no admin socket"), "{said}");
+    for name in ["admin", "observe"] {
+        assert!(
+            said.contains(&format!(
+                "there is no {name} socket (/run/vrdma/{name}: /run/vrdma is no directory"
+            ))
+        );
+        assert!(said.contains(&format!("give --{name} PATH, or --{name} none")), "{said}");
+    }
+    // One that was asked for has to be there.
+    let dir = TempDir::new().unwrap();
+    let guest = format!("name=vm1,socket={},mac=52:54:00:00:00:01", dir.path().join("a").display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-backend"));
+    command.args(["--guest", &guest, "--admin", "none", "--observe", "/nonexistent/observe"]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("observe: /nonexistent/observe: there is no directory /nonexistent"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
+}

@@ -1,0 +1,283 @@
+//! Runs the program against a daemon in the test's process.
+
+use clap::Parser;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+use vrdma_backend::config::{Args, Config};
+use vrdma_backend::daemon::Daemon;
+
+#[path = "../../testing/guest/src/wait.rs"]
+#[allow(dead_code, reason = "tests of other crates use the rest")]
+mod wait;
+
+/// A daemon with two guests.
+struct Lab {
+    dir: TempDir,
+    _daemon: Daemon,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let dir = TempDir::new().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let guest = |name: &str, last: u8| {
+            let (socket, net) = (path(name), path(&format!("{name}-net")));
+            let keys = format!(
+                "name={name},socket={},net={},mac=52:54:00:00:00:0{last},any-gid=true",
+                socket.display(),
+                net.display()
+            );
+            keys.parse().unwrap()
+        };
+        let config = Config {
+            admin: Some(path("admin")),
+            observe: Some(path("observe")),
+            guests: vec![guest("vm1", 1), guest("vm2", 2)],
+            ..Config::default()
+        };
+        let daemon = Daemon::start(config).unwrap();
+        Lab { dir, _daemon: daemon }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, socket: &str, line: &str) -> Command {
+        let mut command = program(line);
+        command.arg("--socket").arg(self.path(socket));
+        command
+    }
+
+    /// Returns what the program prints, which succeeds.
+    fn prints(&self, line: &str) -> String {
+        let output = self.command("observe", line).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn prints_json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.prints(&format!("{line} --json"))).unwrap()
+    }
+}
+
+fn program(line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-ctl"));
+    command.args(line.split(' '));
+    command
+}
+
+/// Returns exit status and complaint of a program that fails.
+fn fails(output: Output) -> (i32, String) {
+    assert!(output.stdout.is_empty(), "{output:?}");
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn guests_are_listed_in_a_table_and_as_json() {
+    let lab = Lab::new();
+    let lines: Vec<String> = lab.prints("list").lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), 3);
+    assert!(lines[0].starts_with("GUEST  MAC                WORKER  RDMA   ETHERNET"), "{}", lines[0]);
+    assert!(lines[1].starts_with("vm1    52:54:00:00:00:01       0  waits  waits"), "{}", lines[1]);
+    assert_eq!(lab.prints_json("list")["guests"][1]["name"], "vm2");
+}
+
+#[test]
+fn everything_can_be_shown() {
+    let lab = Lab::new();
+    let guest = lab.prints("show guest vm1");
+    assert!(guest.contains("keys.mac") && guest.contains("no front-end"), "{guest}");
+    assert_eq!(lab.prints_json("show guest vm1")["keys"]["any_gid"], true);
+    assert_eq!(lab.prints("show qp vm1"), "guest vm1 has no queue pair\n");
+    assert_eq!(lab.prints_json("show qp vm1")["qps"], Value::Array(vec![]));
+    assert_eq!(lab.prints("show mr vm1"), "guest vm1 has no memory region\n");
+    assert!(lab.prints("show worker").starts_with("WORKER"));
+    assert_eq!(lab.prints_json("show worker 0")["workers"][0]["guests"][0], "vm1");
+    assert!(lab.prints("show port").lines().nth(2).unwrap().starts_with("vm2"));
+    assert!(lab.prints("show port vm1").contains("counters.tx_frames"));
+}
+
+#[test]
+fn counters_are_printed_once_or_as_rates() {
+    let lab = Lab::new();
+    let names = lab.prints("stats guests.vm1.device");
+    assert!(names.lines().all(|line| line.starts_with("guests.vm1.device.")), "{names}");
+    assert!(lab.prints("stats").contains("workers.0.sleeps"));
+    assert!(lab.prints_json("stats")["guests"].is_array());
+    let lists = lab.prints("stats -w 0.1 -n 2 guests.vm1");
+    assert_eq!(lists.matches("nothing changed").count(), 2, "{lists}");
+    let lines = lab.prints("stats -w 0.1 -n 2 --json");
+    assert_eq!(lines.lines().filter(|line| serde_json::from_str::<Value>(line).is_ok()).count(), 2);
+}
+
+#[test]
+fn mistakes_are_told_in_a_line_with_the_nearest_name() {
+    let lab = Lab::new();
+    let said = |line: &str| fails(lab.command("observe", line).output().unwrap());
+    assert_eq!(said("show guest vm3"), (1, "vrdma-ctl: there is no guest vm3: did you mean vm1?\n".into()));
+    assert_eq!(said("show qp vm1 7"), (1, "vrdma-ctl: guest vm1 has no QP 7\n".into()));
+    assert_eq!(said("show port vm11").0, 1);
+    assert_eq!(said("show worker 1"), (1, "vrdma-ctl: there is no worker 1: there is only 0\n".into()));
+    let (code, text) = said("stats guest.vm1");
+    assert!(code == 1 && text.contains("no counter's name begins with guest.vm1"), "{text}");
+    let (code, text) = said("shwo guest vm1");
+    assert!(code == 2 && text.contains("'show'"), "{text}");
+    // The observe socket is not for changes.
+    let (code, text) = said("log debug");
+    assert!(code == 1 && text.contains("for administration"), "{text}");
+}
+
+#[test]
+fn the_level_of_the_log_is_printed_and_set() {
+    let lab = Lab::new();
+    assert_eq!(lab.prints("log"), "off\n");
+    let output = lab.command("admin", "log warn").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "the log has level warn; it had off\n");
+    assert_eq!(lab.prints("log"), "warn\n");
+}
+
+#[test]
+fn a_daemon_that_is_not_there_has_an_exit_status_of_its_own() {
+    let dir = TempDir::new().unwrap();
+    let socket = dir.path().join("none");
+    let output = program("list").arg("--socket").arg(&socket).output().unwrap();
+    let (code, text) = fails(output);
+    assert!(code == 3 && text.contains("there is no such socket: no daemon runs"), "{text}");
+    assert!(text.contains("systemctl start vrdma-backend") && text.contains("--socket PATH"), "{text}");
+    let output = program("version").arg("--socket").arg(&socket).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("vrdma-ctl "));
+    let lab = Lab::new();
+    assert!(lab.prints("version").contains("vrdma-backend "));
+}
+
+#[test]
+fn a_daemon_that_drains_takes_no_front_ends() {
+    let lab = Lab::new();
+    let run = |line: &str| lab.command("admin", line).output().unwrap();
+    let output = run("drain --timeout 60");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "no guest has sends that have not ended\n");
+    let mut front_end = UnixStream::connect(lab.path("vm1")).unwrap();
+    assert_eq!(front_end.read(&mut [0; 1]).unwrap(), 0, "it is closed at once");
+    assert!(run("resume").status.success());
+    let _front_end = UnixStream::connect(lab.path("vm1")).unwrap();
+    let list = || lab.prints("list");
+    wait::until("a front-end that is let in", || {
+        list().contains(&format!("pid {}", std::process::id())).then_some(())
+    });
+    // Those who look do not decide that.
+    let (code, text) = fails(lab.command("observe", "drain").output().unwrap());
+    assert!(code == 1 && text.contains("for administration"), "{text}");
+}
+
+#[test]
+fn the_configuration_is_saved_with_the_level_of_the_log() {
+    let lab = Lab::new();
+    assert!(lab.command("admin", "log debug").output().unwrap().status.success());
+    let text = lab.prints("save-config");
+    assert!(text.contains("log = \"debug\"") && text.contains("name = \"vm2\""), "{text}");
+    let file = lab.path("saved.toml");
+    std::fs::write(&file, "old").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let saved = lab.command("observe", "save-config").arg(&file).output().unwrap();
+    assert!(saved.status.success(), "{saved:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+    // A daemon takes what was saved.
+    let args = Args::parse_from(["vrdma-backend", "--config", file.to_str().unwrap()]);
+    assert_eq!(Config::load(&args).unwrap().to_toml().unwrap(), text);
+    let missing = lab.command("observe", "save-config").arg("/nonexistent/file").output().unwrap();
+    let (code, said) = fails(missing);
+    assert!(code == 1 && said.contains("/nonexistent/file"), "{said}");
+}
+
+#[test]
+fn a_queue_pair_that_is_not_there_cannot_be_followed() {
+    let lab = Lab::new();
+    let said = fails(lab.command("observe", "trace vm1 7").output().unwrap());
+    assert_eq!(said, (1, "vrdma-ctl: guest vm1 has no QP 7\n".into()));
+}
+
+#[test]
+fn a_reader_who_leaves_is_no_failure() {
+    let lab = Lab::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = lab.command("observe", "list").stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn completions_and_man_pages_are_printed() {
+    for (line, part) in
+        [("generate completions bash", "vrdma-ctl"), ("generate man", ".TH"), ("generate man show", ".TH")]
+    {
+        let output = program(line).output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(part), "{line}");
+    }
+    let output = program("top").arg("--socket").arg("/nonexistent").output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+}
+
+/// Returns what the program prints about a daemon whose guests are played, which succeeds.
+fn prints_of(lab: &vrdma_tests::Lab, line: &str) -> String {
+    let output = program(line).arg("--socket").arg(lab.admin_path()).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{line}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn played() -> vrdma_tests::Lab {
+    vrdma_tests::Lab::with(2, vrdma_tests::LabOptions { admin: true, ..Default::default() })
+}
+
+#[test]
+fn a_queue_pair_is_shown_and_followed_to_its_end() {
+    use vrdma_tests::abi::cqe::WcStatus;
+    use vrdma_tests::verbs::{Data, Remote, Request};
+    let lab = played();
+    let (mut a, b) = vrdma_tests::side::pair(&lab, 1, 4096, &vrdma_tests::QpOptions::default());
+    let number = a.qp.number.to_string();
+    let table = prints_of(&lab, "show qp g0");
+    let row = table.lines().find(|line| line.split_whitespace().next() == Some(&number));
+    let row: Vec<&str> = row.unwrap().split_whitespace().collect();
+    let peer = b.qp.number.to_string();
+    assert_eq!((row[1], row[2], row[4], row[6]), ("rc", "rts", "copy", &*peer), "{table}");
+    assert!(prints_of(&lab, "show mr g0").contains("4096"));
+    let mut trace = program(&format!("trace g0 {number} --interval 0.1"));
+    let mut trace = trace.arg("--socket").arg(lab.admin_path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(trace.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let first = lines.next().unwrap();
+    assert!(first.contains("rc rts, copy to ") && first.contains("0 errors"), "{first}");
+    let wrong = Remote { rkey: b.mr.key ^ 0x55, ..b.mr.remote(0) };
+    a.post(&Request::write(a.qp.tag(1), wrong, Data::Sges(&[a.mr.sge(0, 8)])));
+    a.cq.expect(a.qp.number, 1, WcStatus::REM_ACCESS_ERR);
+    let last = lines.last().unwrap();
+    assert!(last.contains("it is in ERR") && last.contains("IBV_WC_REM_ACCESS_ERR"), "{last}");
+    assert!(trace.wait().unwrap().success());
+    let shown = prints_of(&lab, &format!("show qp g0 {number}"));
+    assert!(shown.contains("failure") && shown.contains("IBV_WC_REM_ACCESS_ERR"), "{shown}");
+}
+
+#[test]
+fn a_guest_that_stays_busy_makes_drain_fail_in_time() {
+    use vrdma_tests::verbs::{Data, Request};
+    let lab = played();
+    let (mut a, _b) = vrdma_tests::side::pair(&lab, 1, 4096, &vrdma_tests::QpOptions::default());
+    a.post(&Request::send(a.qp.tag(1), Data::Inline(b"no receive is there")));
+    wait::until("a request that waits", || {
+        let found: Value = serde_json::from_str(&prints_of(&lab, "show qp g0 --json")).unwrap();
+        found["qps"].as_array().unwrap().iter().any(|qp| qp["sends"] == 1).then_some(())
+    });
+    let drain = program("drain --timeout 0.3").arg("--socket").arg(lab.admin_path()).output().unwrap();
+    let (code, text) = fails(drain);
+    assert_eq!(code, 4, "{text}");
+    assert!(text.contains("the time is over") && text.contains("g0"), "{text}");
+}
