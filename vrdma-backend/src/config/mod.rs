@@ -11,6 +11,7 @@
 mod access;
 mod args;
 mod check;
+mod fields;
 mod file;
 mod guest;
 mod jail;
@@ -19,17 +20,20 @@ mod own_limits;
 mod place;
 mod plain;
 mod qos;
+mod qos_change;
 mod tcp;
 mod words;
 
-pub use access::{Group, Mode, User};
+pub use access::{Group, Mode, User, look_up_no_more_names};
 pub use args::{Args, Keys};
+pub use fields::fields;
 pub use guest::{GuestConfig, Transport};
 pub use limits::GuestLimits;
 pub use own_limits::OwnLimits;
 pub use place::{Descriptor, MeetingPlace};
 pub use plain::{plain, unknown};
 pub use qos::{Qos, Weight};
+pub use qos_change::QosChange;
 pub use tcp::Tcp;
 pub use words::HostAddress;
 #[cfg(test)]
@@ -182,6 +186,18 @@ impl Config {
     /// # Errors
     /// The file cannot be read, or the configuration makes no sense. The message says which part.
     pub fn load(args: &Args) -> Result<Config> {
+        Config::load_checked(args, Config::check)
+    }
+
+    /// Loads the configuration again, for a daemon that runs with it.
+    ///
+    /// # Errors
+    /// Those of [`Config::load`].
+    pub fn load_again(args: &Args) -> Result<Config> {
+        Config::load_checked(args, |config| config.check_running(config.uplink.is_some()))
+    }
+
+    fn load_checked(args: &Args, check: impl FnOnce(&Config) -> Result<()>) -> Result<Config> {
         let file = args.config.as_deref().map(File::read).transpose()?;
         let said = file.as_ref().map(File::keys::<Config>).transpose()?.unwrap_or_default();
         let mut flags = toml::Table::try_from(&args.keys)?;
@@ -194,7 +210,7 @@ impl Config {
         let mut config: Config = keys.try_into()?;
         config.guests.extend(args.guest.iter().cloned());
         config.file = args.config.clone();
-        config.check().map_err(|error| match &file {
+        check(&config).map_err(|error| match &file {
             Some(file) => file.locate(error, &flags),
             None => error,
         })?;
@@ -241,11 +257,13 @@ impl Config {
     /// function.
     pub fn resolved_guests(&self) -> Vec<GuestConfig> {
         let workers = self.workers_of();
-        let resolve = |(guest, worker): (&GuestConfig, u16)| {
-            let tcp = Some(self.tcp_of(guest));
-            GuestConfig { tcp, worker: Some(worker), ..guest.clone() }.functions()
-        };
-        self.guests.iter().zip(workers).flat_map(resolve).collect()
+        self.guests.iter().zip(workers).flat_map(|(guest, worker)| self.resolved(guest, worker)).collect()
+    }
+
+    /// Returns a guest with defaults filled in and with this worker, once for each RDMA function.
+    pub fn resolved(&self, guest: &GuestConfig, worker: u16) -> Vec<GuestConfig> {
+        let tcp = Some(self.tcp_of(guest));
+        GuestConfig { tcp, worker: Some(worker), ..guest.clone() }.functions()
     }
 
     /// Returns the worker of each guest: the one that it names, else one with the fewest guests.
@@ -260,6 +278,11 @@ impl Config {
             at as u16
         };
         self.guests.iter().map(|guest| guest.worker.unwrap_or_else(&mut least)).collect()
+    }
+
+    /// Returns the guest of this name.
+    pub fn guest(&self, name: &str) -> Option<&GuestConfig> {
+        self.guests.iter().find(|guest| guest.name == name)
     }
 
     /// Returns the number of virtqueues of a guest.

@@ -9,6 +9,7 @@ use crate::net::Member;
 use crate::queue::channel::Channel;
 use crate::queue::{Call, VirtqueueSetup};
 use crate::ratelimit::limited;
+use crate::translate::event::AsyncEvent;
 use crate::translate::limits;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -161,6 +162,15 @@ impl Worker {
         self.outputs.add(device);
         self.set_qos(id, port, qos);
         id
+    }
+
+    /// Tells the driver of a device that its port is down, and that the device is lost.
+    pub fn announce_loss(&mut self, id: DeviceId) {
+        for event in [AsyncEvent::port(false), AsyncEvent::device_lost()] {
+            self.outputs.async_event(id, event);
+        }
+        let now = self.now();
+        self.outputs.flush(now);
     }
 
     /// Removes the device of an RDMA function whose front-end is gone.
