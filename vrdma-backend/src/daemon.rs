@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use vrdma_admin::{ADMIN, OBSERVE};
 
-pub use crate::guests::{Answer, Change, Changed, Loader, Refusal};
+pub use crate::guests::{Change, ChangeAnswer, Changed, Loader, Refusal};
 pub use crate::stats::{Connected, GuestStats, Link, Reachable, Stats, WorkerStats};
 
 /// A running daemon. It stops when dropped.
@@ -125,22 +125,25 @@ impl Daemon {
         let (watch, ready) = (sockets.watch(), ready(config, &sockets));
         let uplink = config.uplink.as_ref().map(ToString::to_string);
         let max_mtu = workers.path_mtu()?;
+        let members = workers.members();
+        let watched = watch.as_ref().map(|watch| watch.sockets().clone());
+        let mut daemon =
+            Daemon { watch, admin: None, guests: None, observer, _workers: workers, uplink, ready };
         let Surroundings { fence, loader } = surroundings;
+        // After the daemon, so that an error here ends its sessions before the workers.
         let mut roster = Roster {
-            members: workers.members(),
-            observer: observer.clone(),
+            members,
+            observer: daemon.observer.clone(),
             config: CurrentConfig::new(config.clone()),
             has_uplink,
             max_mtu,
             dma,
-            watched: watch.as_ref().map(|watch| watch.sockets().clone()),
+            watched,
             fence,
             is_draining: Arc::default(),
             readings: loader.map(|loader| (loader, config.clone())),
             sessions: HashMap::new(),
         };
-        let mut daemon =
-            Daemon { watch, admin: None, guests: None, observer, _workers: workers, uplink, ready };
         // The workers know all guests before any can connect, so that no guest takes an address
         // that another one lists.
         let guests = config.resolved_guests();
@@ -149,7 +152,7 @@ impl Daemon {
         let (config, is_draining) = (roster.config.clone(), roster.is_draining.clone());
         let manager = Manager::start(roster).context("a thread for the guests")?;
         if !sockets.admin.is_empty() {
-            let (observer, guests) = (daemon.observer.clone(), manager.handle().clone());
+            let (observer, guests) = (daemon.observer.clone(), manager.guests_handle().clone());
             let service = Service { observer, config, guests, is_draining };
             daemon.admin = Some(Admin::start(sockets.admin, service).context("admin socket")?);
         }
@@ -158,9 +161,9 @@ impl Daemon {
     }
 
     /// Changes the guests. The answer arrives when it is done.
-    pub fn change(&self, change: Change) -> Answer {
+    pub fn change(&self, change: Change) -> ChangeAnswer {
         let guests = self.guests.as_ref().expect("the daemon has started, and is not being dropped");
-        guests.handle().ask(change)
+        guests.guests_handle().ask(change)
     }
 
     /// Returns the number of functions of all guests. Each may have a front-end.

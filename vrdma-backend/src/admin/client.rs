@@ -2,7 +2,7 @@
 //!
 //! A client speaks varlink, or has one line as its request. Its first byte tells which.
 
-use super::methods::{Answer, Pending, Turn, answer, answer_line};
+use super::methods::{Answer, ReplyToCome, Turn, answer, answer_line};
 use super::service::{Rights, Service};
 use crate::session::retry;
 use crate::socket::Peer;
@@ -79,7 +79,7 @@ pub struct Client {
     /// A call that is answered again and again.
     subscription: Option<Subscription>,
     /// A change that is being carried out, and whether its reply is wanted.
-    pending: Option<(Pending, bool)>,
+    pending: Option<(ReplyToCome, bool)>,
     /// Why to close the connection after the answer, if it is to be closed.
     end: Option<ClientEnd>,
     /// When the client is dropped, if nothing moves until then.

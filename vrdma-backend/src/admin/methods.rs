@@ -4,7 +4,7 @@ use super::objects;
 use super::overview;
 use super::parameters::parse;
 use super::service::{Rights, Service, stuck};
-use crate::guests::{self, Change, Changed, Refusal};
+use crate::guests::{Change, ChangeAnswer, Changed, Refusal};
 use crossbeam_channel::TryRecvError;
 use serde_json::json;
 use std::sync::atomic::Ordering;
@@ -23,17 +23,20 @@ pub enum Answer {
     /// gets this one.
     Each(Reply, Duration),
     /// The reply comes when this is done.
-    Later(Pending),
+    Later(ReplyToCome),
 }
 
 /// A change of the guests that is being carried out, for a call.
 #[derive(Debug)]
-pub struct Pending {
-    answer: guests::Answer,
-    reply: fn(Result<Changed, Refusal>) -> Result<Reply, Fault>,
+pub struct ReplyToCome {
+    answer: ChangeAnswer,
+    reply: ReplyMaker,
 }
 
-impl Pending {
+/// Makes the reply to a call of what became of its change.
+type ReplyMaker = fn(Result<Changed, Refusal>) -> Result<Reply, Fault>;
+
+impl ReplyToCome {
     /// Returns the reply, if the change is done.
     pub fn reply(&self) -> Option<Reply> {
         let result = match self.answer.try_recv() {
@@ -143,32 +146,31 @@ pub fn answer(service: &Service, call: &Call, rights: Rights, turn: Turn) -> Res
 }
 
 /// Begins a change of the guests, if the call asks for one.
-fn change(service: &Service, call: &Call) -> Result<Option<Pending>, Fault> {
+fn change(service: &Service, call: &Call) -> Result<Option<ReplyToCome>, Fault> {
     let parameters = || call.parameters.clone();
-    let (change, reply): (Change, fn(Result<Changed, Refusal>) -> Result<Reply, Fault>) =
-        match call.method.as_str() {
-            guest::AddGuest::NAME => {
-                let guest::AddGuest { guest } = parse(parameters())?;
-                let reply = |done| refusal(done, "guest").map(|_| Reply::of(&guest::GuestAdded {}));
-                (Change::Add { keys: guest }, reply)
-            }
-            guest::RemoveGuest::NAME => {
-                let guest::RemoveGuest { name, force } = parse(parameters())?;
-                let reply = |done| refusal(done, "name").map(|_| Reply::of(&guest::GuestRemoved {}));
-                (Change::Remove { name, is_forced: force.unwrap_or_default() }, reply)
-            }
-            guest::SetGuest::NAME => {
-                let guest::SetGuest { name, keys } = parse(parameters())?;
-                let reply = |done| refusal(done, "keys").map(|_| Reply::of(&guest::GuestSet {}));
-                (Change::Set { name, keys }, reply)
-            }
-            daemon::Reload::NAME => {
-                let daemon::Reload {} = parse(parameters())?;
-                (Change::Reload, reloaded)
-            }
-            _ => return Ok(None),
-        };
-    Ok(Some(Pending { answer: service.guests.ask(change), reply }))
+    let (change, reply): (Change, ReplyMaker) = match call.method.as_str() {
+        guest::AddGuest::NAME => {
+            let guest::AddGuest { guest } = parse(parameters())?;
+            let reply = |done| refusal(done, "guest").map(|_| Reply::of(&guest::GuestAdded {}));
+            (Change::Add { keys: guest }, reply)
+        }
+        guest::RemoveGuest::NAME => {
+            let guest::RemoveGuest { name, force } = parse(parameters())?;
+            let reply = |done| refusal(done, "name").map(|_| Reply::of(&guest::GuestRemoved {}));
+            (Change::Remove { name, is_forced: force.unwrap_or_default() }, reply)
+        }
+        guest::SetGuest::NAME => {
+            let guest::SetGuest { name, keys } = parse(parameters())?;
+            let reply = |done| refusal(done, "keys").map(|_| Reply::of(&guest::GuestSet {}));
+            (Change::Set { name, keys }, reply)
+        }
+        daemon::Reload::NAME => {
+            let daemon::Reload {} = parse(parameters())?;
+            (Change::Reload, reloaded)
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(ReplyToCome { answer: service.guests.ask(change), reply }))
 }
 
 fn reloaded(done: Result<Changed, Refusal>) -> Result<Reply, Fault> {

@@ -196,6 +196,21 @@ mod tests {
     }
 
     #[test]
+    fn the_directory_of_the_file_is_shown_unless_it_has_much_else() {
+        for (file, shown) in [
+            ("/etc/vrdma/backend.toml", Some("/etc/vrdma")),
+            ("/etc/backend.toml", None),
+            ("/root/backend.toml", None),
+            ("/home/me/backend.toml", None),
+            ("/home/me/vrdma/backend.toml", Some("/home/me/vrdma")),
+            ("/backend.toml", None),
+        ] {
+            let config = Config { file: Some(file.into()), ..Config::default() };
+            assert_eq!(config.jail().configuration.as_deref(), shown.map(Path::new), "{file}");
+        }
+    }
+
+    #[test]
     fn usual_places_of_admin_sockets_are_shown() {
         let directories = |text| toml::from_str::<Config>(text).unwrap().jail().directories;
         assert_eq!(directories(""), [PathBuf::from("/run/vrdma")]);

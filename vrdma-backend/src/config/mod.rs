@@ -16,6 +16,7 @@ mod file;
 mod guest;
 mod jail;
 mod limits;
+mod load;
 mod own_limits;
 mod place;
 mod plain;
@@ -43,7 +44,6 @@ use crate::jail::{Sandbox, Seccomp};
 use crate::logger::LogLevel;
 use crate::port::{FaultsConfig, UplinkDevice};
 use anyhow::Result;
-use file::File;
 use place::{PlaceKey, place_of};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -180,42 +180,6 @@ impl Config {
     pub const OBSERVERS: &str = "vrdma";
     /// Most entries of a virtqueue.
     pub const MAX_QUEUE_SIZE: u16 = 1024;
-
-    /// Loads the configuration from flags, and from the file that they name.
-    ///
-    /// # Errors
-    /// The file cannot be read, or the configuration makes no sense. The message says which part.
-    pub fn load(args: &Args) -> Result<Config> {
-        Config::load_checked(args, Config::check)
-    }
-
-    /// Loads the configuration again, for a daemon that runs with it.
-    ///
-    /// # Errors
-    /// Those of [`Config::load`].
-    pub fn load_again(args: &Args) -> Result<Config> {
-        Config::load_checked(args, |config| config.check_running(config.uplink.is_some()))
-    }
-
-    fn load_checked(args: &Args, check: impl FnOnce(&Config) -> Result<()>) -> Result<Config> {
-        let file = args.config.as_deref().map(File::read).transpose()?;
-        let said = file.as_ref().map(File::keys::<Config>).transpose()?.unwrap_or_default();
-        let mut flags = toml::Table::try_from(&args.keys)?;
-        if let Some(level) = args.verbose_level() {
-            flags.insert("log".into(), toml::Value::try_from(level)?);
-        }
-        // Flags are keys of the file, and override its values.
-        let mut keys = toml::Table::try_from(&said)?;
-        keys.extend(flags.clone());
-        let mut config: Config = keys.try_into()?;
-        config.guests.extend(args.guest.iter().cloned());
-        config.file = args.config.clone();
-        check(&config).map_err(|error| match &file {
-            Some(file) => file.locate(error, &flags),
-            None => error,
-        })?;
-        Ok(config)
-    }
 
     /// Returns the configuration as a TOML file.
     ///

@@ -79,7 +79,7 @@ pub enum Refusal {
 }
 
 /// Where the answer to a change arrives.
-pub type Answer = Receiver<Result<Changed, Refusal>>;
+pub type ChangeAnswer = Receiver<Result<Changed, Refusal>>;
 
 impl Refusal {
     /// Returns the refusal of a name that no guest has.

@@ -37,6 +37,23 @@ pub fn check(start: &Plan, config: &Config) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks that the configuration file can be read again in a jail for `start`.
+///
+/// # Errors
+/// It cannot. The error says what helps.
+pub fn check_file(start: &Plan, config: &Config) -> Result<(), String> {
+    let Some(file) = config.file.as_ref().filter(|_| start.sandbox != Some(Sandbox::None)) else {
+        return Ok(());
+    };
+    if start.configuration.is_some() {
+        return Ok(());
+    }
+    let file = file.display();
+    Err(format!(
+        "{file} cannot be read again: its directory has much else in it, so the daemon's jail does not show it; put the file into a directory of its own, like /etc/vrdma, and restart the daemon"
+    ))
+}
+
 fn is_within(path: &Path, shown: &[PathBuf]) -> bool {
     shown.iter().any(|directory| path.starts_with(directory))
 }
@@ -72,6 +89,17 @@ mod tests {
         assert!(error.contains("/run/y") && error.contains("into /run/x,"), "{error}");
         let open = Plan { sandbox: Some(Sandbox::None), ..start };
         assert_eq!(check(&open, &config("socket = '/run/y/b'")), Ok(()));
+    }
+
+    #[test]
+    fn a_file_is_read_again_if_the_jail_shows_its_directory() {
+        for (file, is_shown) in [("/etc/vrdma/backend.toml", true), ("/etc/backend.toml", false)] {
+            let config = Config { file: Some(file.into()), ..config("socket = '/run/x/a'") };
+            let start = config.jail();
+            assert_eq!(check_file(&start, &config).is_ok(), is_shown, "{file}");
+            let open = Plan { sandbox: Some(Sandbox::None), ..start };
+            assert_eq!(check_file(&open, &config), Ok(()));
+        }
     }
 
     #[test]

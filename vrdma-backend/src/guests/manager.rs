@@ -1,6 +1,6 @@
 //! The thread that adds, changes and removes guests, one after another.
 
-use super::change::{Answer, Change, Changed, Refusal};
+use super::change::{Change, ChangeAnswer, Changed, Refusal};
 use super::roster::Roster;
 use crate::jail;
 use anyhow::Result;
@@ -27,7 +27,7 @@ pub struct GuestsHandle(Sender<Order>);
 
 impl GuestsHandle {
     /// Asks for a change. The answer arrives when it is done.
-    pub fn ask(&self, change: Change) -> Answer {
+    pub fn ask(&self, change: Change) -> ChangeAnswer {
         let (reply, answer) = bounded(1);
         // If the thread has ended, there is no answer, and the channel of answers says so.
         let _ = self.0.send(Order::Change(change, reply));
@@ -50,7 +50,7 @@ impl Manager {
     }
 
     /// Returns a handle for whoever asks for changes.
-    pub fn handle(&self) -> &GuestsHandle {
+    pub fn guests_handle(&self) -> &GuestsHandle {
         &self.handle
     }
 }

@@ -13,7 +13,7 @@ mod manager;
 mod roster;
 mod sockets;
 
-pub use change::{Answer, Change, Changed, Refusal};
+pub use change::{Change, ChangeAnswer, Changed, Refusal};
 pub use current::CurrentConfig;
 pub use manager::{GuestsHandle, Manager};
 pub use roster::{Loader, Roster};

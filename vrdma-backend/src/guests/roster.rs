@@ -138,8 +138,7 @@ impl Roster {
         if let Err(error) = opened {
             // What was started ends again.
             self.sessions.remove(&guest.name);
-            let rest = self.forget(&guest.name);
-            self.members.dismiss(&functions, &places, &rest)?;
+            self.dismiss(&guest.name, &functions, &places)?;
             return Err(Refusal::impossible(&error));
         }
         self.config.set(after);
@@ -255,19 +254,22 @@ impl Roster {
         self.sessions.remove(name);
         let listeners = own.iter().flat_map(|function| function.listeners.iter().flatten());
         listeners.for_each(wait_for_last);
-        // Nobody asks a worker about a device that is gone.
-        let membership = self.observer.membership.clone();
-        let _alone = membership.write().expect("no thread panics with it");
-        let rest = self.forget(name);
         let functions: Vec<GuestConfig> = own.iter().map(|function| (*function.config).clone()).collect();
         let places: Vec<GuestPlacement> = own.iter().map(|function| function.place.clone()).collect();
-        Ok(self.members.dismiss(&functions, &places, &rest)?)
+        Ok(self.dismiss(name, &functions, &places)?)
     }
 
-    /// Takes a guest out of what others see. Returns the functions of all other guests.
-    fn forget(&self, name: &str) -> Vec<GuestConfig> {
+    /// Has the workers forget a guest whose sessions have ended.
+    fn dismiss(
+        &self,
+        name: &str,
+        functions: &[GuestConfig],
+        places: &[GuestPlacement],
+    ) -> Result<(), Stopped> {
+        // Nobody asks a worker about a device that is gone.
+        let _alone = self.observer.membership.write().expect("no thread panics with it");
         self.observer.remove(name);
-        self.all_functions()
+        self.members.dismiss(functions, places, &self.all_functions())
     }
 
     fn all_functions(&self) -> Vec<GuestConfig> {
@@ -313,8 +315,11 @@ impl Roster {
         let Some((load, last)) = &self.readings else {
             return Err(Refusal::NothingToRead);
         };
-        let new = load().map_err(|error| Refusal::mistaken(&error))?;
         let now = self.config.get();
+        if let Some(fence) = &self.fence {
+            fence::check_file(fence, &now).map_err(Refusal::Impossible)?;
+        }
+        let new = load().map_err(|error| Refusal::mistaken(&error))?;
         let found = Difference::of(last, &new, &now).map_err(|error| Refusal::mistaken(&error))?;
         let after = found.applied(&now);
         self.check(&after)?;

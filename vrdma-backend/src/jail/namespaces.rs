@@ -47,8 +47,8 @@ struct Visible {
 /// `shown` names. The current directory keeps its name, so that relative paths lead to the
 /// same sockets.
 ///
-/// A directory of sockets of others that is missing may be made later. So its parent is shown instead, or
-/// that one's parent.
+/// A directory of sockets of others that is missing may be made later. So its parent is shown
+/// instead, or that one's parent.
 ///
 /// Returns what the new root shows more, or less, than it should.
 ///

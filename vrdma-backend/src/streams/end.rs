@@ -142,9 +142,14 @@ impl Streams {
         self.close_some();
     }
 
+    /// Closes all connections of reset guests. Their peers hear of it by what is sent next.
+    pub fn close_all(&mut self) {
+        while self.close_some() {}
+    }
+
     /// Removes a guest that [`Streams::forget`] was called for. All of its connections close.
     pub fn remove(&mut self, device: DeviceId) {
-        while self.close_some() {}
+        self.close_all();
         self.guests.remove(&device);
         self.ready.remove(device);
         self.user_tcp.remove(device);

@@ -1,7 +1,7 @@
 //! Guests that come and leave while the workers run.
 
 use super::watch::WatchedNames;
-use super::{Stopped, WorkerHandle};
+use super::{Stopped, Worker, WorkerHandle};
 use crate::config::{Config, GuestConfig, Qos, Transport};
 use crate::device::DeviceLimits;
 use crate::net::Member;
@@ -70,6 +70,14 @@ pub(super) fn worker_of(guest: &GuestConfig) -> usize {
     guest.worker.expect("each guest was given a worker").into()
 }
 
+/// Waits until a worker has ended the turn that it is in, or a later one.
+fn wait_for_turn(handle: &WorkerHandle) -> Result<(), Stopped> {
+    let turn = handle.call(|worker| worker.turn_number())?;
+    // Several calls may be answered in one turn.
+    while handle.call(|worker| worker.turn_number())? == turn {}
+    Ok(())
+}
+
 impl Members {
     pub(super) fn new(handles: Vec<WorkerHandle>, names: WatchedNames) -> Members {
         Members { handles, names }
@@ -129,6 +137,8 @@ impl Members {
     ///
     /// `rest` are the functions of all other guests.
     ///
+    /// Peers see that iWARP connections end. To peers of RoCE it is a host that does not answer.
+    ///
     /// Nobody sends to it before its worker forgets it, and what is on the way is dropped. So no
     /// guest that gets its numbers later gets anything that was meant for this one.
     ///
@@ -142,11 +152,17 @@ impl Members {
     ) -> Result<(), Stopped> {
         let own = worker_of(&functions[0]);
         let mac = functions[0].mac;
+        let devices: Vec<DeviceId> = places.iter().map(|place| place.device).collect();
+        // Peers of its connections hear of the end, if they are still reached.
+        self.handles[own].call(Worker::close_streams)?;
+        wait_for_turn(&self.handles[own])?;
+        for (_, other) in self.handles.iter().enumerate().filter(|(number, _)| *number != own) {
+            wait_for_turn(other)?;
+        }
         for (_, other) in self.handles.iter().enumerate().filter(|(number, _)| *number != own) {
             other.call(move |worker| worker.net.remove_peer(mac))?;
         }
         self.set_tables(rest)?;
-        let devices: Vec<DeviceId> = places.iter().map(|place| place.device).collect();
         let port = places[0].port;
         self.handles[own].call(move |worker| {
             devices.into_iter().for_each(|id| worker.remove_function(id));

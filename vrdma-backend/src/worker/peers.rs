@@ -28,8 +28,9 @@ impl Worker {
         self.gids = Some(gids);
     }
 
-    /// Sets which worker has the guest with a MAC address, because a guest came or left: for frames,
-    /// and for packets that are passed without frames.
+    /// Sets which worker has the guest with a MAC address, because a guest came or left.
+    ///
+    /// One table is for frames. The other one is for packets that are passed without frames.
     pub fn set_tables(&mut self, frames: Arc<WorkerOf>, packets: Arc<HashMap<Mac, usize>>) {
         if let Some(uplink) = &mut self.uplink {
             uplink.port.set_table(frames);

@@ -32,13 +32,13 @@ pub struct WorkerWatch {
 pub struct WatchedNames(Arc<Mutex<Vec<Vec<String>>>>);
 
 impl WatchedNames {
-    fn all(&self) -> MutexGuard<'_, Vec<Vec<String>>> {
+    fn lock_names(&self) -> MutexGuard<'_, Vec<Vec<String>>> {
         self.0.lock().expect("no thread panics with it")
     }
 
     /// Adds guests of a worker.
     pub fn add(&self, worker: usize, guests: &[GuestConfig]) {
-        let mut all = self.all();
+        let mut all = self.lock_names();
         if all.len() <= worker {
             all.resize(worker + 1, Vec::new());
         }
@@ -47,12 +47,12 @@ impl WatchedNames {
 
     /// Removes guests of a worker.
     pub fn remove(&self, worker: usize, guests: &[GuestConfig]) {
-        self.all()[worker].retain(|name| guests.iter().all(|guest| guest.name != *name));
+        self.lock_names()[worker].retain(|name| guests.iter().all(|guest| guest.name != *name));
     }
 
     /// Returns the names of a worker's guests.
     fn of(&self, worker: usize) -> Vec<String> {
-        self.all().get(worker).cloned().unwrap_or_default()
+        self.lock_names().get(worker).cloned().unwrap_or_default()
     }
 }
 
