@@ -509,6 +509,8 @@ fn a_guest_is_added_and_removed_while_the_daemon_runs() {
         let daemon = Daemon::start_with(&["--workers", workers], |command| command);
         let mut client = daemon.admin();
         let (keys, path) = third(&daemon);
+        // An answer shows that the client is accepted, so its descriptor is among those of before.
+        assert_eq!(names(&mut client), ["vm1", "vm2"]);
         let open = || (threads(&daemon), descriptors(&daemon));
         let before = open();
         for _ in 0..3 {
