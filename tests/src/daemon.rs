@@ -19,7 +19,7 @@ use vrdma_guest::wait;
 #[derive(Debug)]
 pub enum Daemon {
     /// In threads of this process.
-    Thread(daemon::Daemon),
+    Thread(Box<daemon::Daemon>),
     /// As a child process.
     Process {
         /// The child. It ends when its standard input is closed.
@@ -38,7 +38,7 @@ impl Daemon {
     /// Those of [`daemon::Daemon::start`].
     pub fn start(config: Config) -> Result<Daemon> {
         confine_threads();
-        Ok(Daemon::Thread(daemon::Daemon::start(config)?))
+        Ok(Daemon::Thread(Box::new(daemon::Daemon::start(config)?)))
     }
 
     /// Starts the daemon in this process, with the uplink `uplink`.
@@ -47,7 +47,7 @@ impl Daemon {
     /// Those of [`daemon::Daemon::start_with`].
     pub fn start_with(config: Config, uplink: Port) -> Result<Daemon> {
         confine_threads();
-        Ok(Daemon::Thread(daemon::Daemon::start_with(config, Some(uplink))?))
+        Ok(Daemon::Thread(Box::new(daemon::Daemon::start_with(config, Some(uplink))?)))
     }
 
     /// Starts the daemon as a child. `program` is the helper `vrdma-test-daemon`.

@@ -87,6 +87,26 @@ pub struct Resume {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Resumed {}
 
+/// The method Reload.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub struct Reload {}
+
+/// What Reload returns: names of guests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Reloaded {
+    /// Guests that came.
+    pub added: Vec<String>,
+    /// Guests that left.
+    pub removed: Vec<String>,
+    /// Guests that changed, or were made anew.
+    pub changed: Vec<String>,
+}
+
+impl Method for Reload {
+    const NAME: &'static str = "org.vrdma.Daemon.Reload";
+    type Output = Reloaded;
+}
+
 impl Method for SaveConfig {
     const NAME: &'static str = "org.vrdma.Daemon.Save";
     type Output = ConfigText;

@@ -33,12 +33,18 @@ pub enum Fault {
     BadMessage { reason: String },
     #[serde(rename = "org.vrdma.Daemon.CannotSave")]
     CannotSave { reason: String },
+    #[serde(rename = "org.vrdma.Daemon.NotReloaded")]
+    NotReloaded { reason: String },
     #[serde(rename = "org.vrdma.Daemon.Stuck")]
     Stuck { worker: u64, reason: String },
     #[serde(rename = "org.vrdma.Daemon.Stopping")]
     Stopping {},
     #[serde(rename = "org.vrdma.Guest.NotFound")]
     GuestNotFound { name: String, reason: String },
+    #[serde(rename = "org.vrdma.Guest.InUse")]
+    GuestInUse { name: String, pids: Vec<u32>, reason: String },
+    #[serde(rename = "org.vrdma.Guest.Refused")]
+    GuestRefused { reason: String },
     #[serde(rename = "org.vrdma.Qp.NotFound")]
     QpNotFound { guest: String, qpn: u32 },
     #[serde(rename = "org.vrdma.Port.NotFound")]
@@ -89,6 +95,9 @@ impl fmt::Display for Fault {
             Fault::InvalidParameter { reason, .. }
             | Fault::BadMessage { reason }
             | Fault::CannotSave { reason }
+            | Fault::NotReloaded { reason }
+            | Fault::GuestInUse { reason, .. }
+            | Fault::GuestRefused { reason }
             | Fault::Stuck { reason, .. }
             | Fault::GuestNotFound { reason, .. }
             | Fault::PortNotFound { reason, .. }

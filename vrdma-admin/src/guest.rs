@@ -89,6 +89,58 @@ pub struct GuestDetails {
     pub counters: Map<String, Value>,
 }
 
+/// The method Add.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct AddGuest {
+    /// Its keys, as in the daemon's option --guest.
+    pub guest: String,
+}
+
+/// What Add returns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct GuestAdded {}
+
+/// The method Remove.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct RemoveGuest {
+    /// Name of the guest.
+    pub name: String,
+    /// Whether it ends although a front-end is connected.
+    pub force: Option<bool>,
+}
+
+/// What Remove returns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct GuestRemoved {}
+
+/// The method Set.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct SetGuest {
+    /// Name of the guest.
+    pub name: String,
+    /// The keys, as in the daemon's option --guest.
+    pub keys: String,
+}
+
+/// What Set returns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct GuestSet {}
+
+impl Method for AddGuest {
+    const NAME: &'static str = "org.vrdma.Guest.Add";
+    type Output = GuestAdded;
+}
+
+impl Method for RemoveGuest {
+    const NAME: &'static str = "org.vrdma.Guest.Remove";
+    type Output = GuestRemoved;
+}
+
+impl Method for SetGuest {
+    const NAME: &'static str = "org.vrdma.Guest.Set";
+    type Output = GuestSet;
+}
+
 impl Method for ListGuests {
     const NAME: &'static str = "org.vrdma.Guest.List";
     type Output = Guests;

@@ -1,23 +1,23 @@
 //! The daemon as a whole: workers, a session for each guest, and the admin socket.
 
 use crate::admin::{Admin, Rights, Service};
-use crate::config::{Config, GuestConfig, MeetingPlace};
-use crate::functions::{EthernetFunction, RdmaFunction};
-use crate::jail::Jail;
+use crate::config::{Config, MeetingPlace, look_up_no_more_names};
+use crate::guests::{CurrentConfig, GuestSockets, Manager, Roster, guest_sockets, listener};
+use crate::jail::{Jail, Plan};
 use crate::memory;
-use crate::port::{self, Capture, CaptureFile, Dma, Eal, Faults, Port};
-use crate::session::Session;
-use crate::socket::{Connector, Inherited, Listener, SocketAccess, SocketSide, SocketWatch};
-use crate::stats::{Observed, Observer, VERSION};
+use crate::port::{self, Capture, CaptureFile, Eal, Faults, Port};
+use crate::socket::{Inherited, Listener, SocketAccess, SocketWatch};
+use crate::stats::{Observer, VERSION};
 use crate::worker::{Stopped, Workers};
 use anyhow::{Context, Result};
+use std::collections::HashMap;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 use std::{fs, io};
 use vrdma_admin::{ADMIN, OBSERVE};
 
+pub use crate::guests::{Change, ChangeAnswer, Changed, Loader, Refusal};
 pub use crate::stats::{Connected, GuestStats, Link, Reachable, Stats, WorkerStats};
 
 /// A running daemon. It stops when dropped.
@@ -26,14 +26,24 @@ pub struct Daemon {
     /// It ends before the sockets do: dropping a socket deletes its file, which must not be bound
     /// again.
     watch: Option<SocketWatch>,
-    // Admin thread and sessions end before the workers, because they talk to them.
+    // Admin thread and guests end before the workers, because they talk to them.
     admin: Option<Admin>,
-    sessions: Vec<Session>,
+    guests: Option<Manager>,
     observer: Observer,
-    workers: Workers,
+    /// They end with this.
+    _workers: Workers,
     /// The uplink of the configuration.
     uplink: Option<String>,
     ready: String,
+}
+
+/// What is known before the daemon runs, beside its configuration.
+#[derive(Default)]
+struct Surroundings {
+    /// The jail that it is in.
+    fence: Option<Plan>,
+    /// Reads the configuration again.
+    loader: Option<Loader>,
 }
 
 impl Daemon {
@@ -56,27 +66,38 @@ impl Daemon {
         // Sockets first. Another daemon that has them most likely uses the same uplink, and must
         // not notice this one.
         let sockets = Sockets::claim(&config)?;
-        Daemon::with_uplink(&config, sockets, jail)
+        Daemon::with_uplink(&config, sockets, jail, None)
     }
 
     /// Starts everything as [`Daemon::start_in`] does. Admin sockets that the configuration does
     /// not name are at their usual places, if they can be there.
     ///
+    /// `loader` reads the configuration file again, when that is asked for.
+    ///
     /// # Errors
     /// The errors of [`Daemon::start_in`].
-    pub fn start_program(config: &Config, jail: Jail) -> Result<Daemon> {
+    pub fn start_program(config: &Config, jail: Jail, loader: Option<Loader>) -> Result<Daemon> {
         config.check()?;
         let mut sockets = Sockets::claim(config)?;
         sockets.claim_usual(config, jail.later_user());
-        Daemon::with_uplink(config, sockets, Some(jail))
+        Daemon::with_uplink(config, sockets, Some(jail), loader)
     }
 
-    fn with_uplink(config: &Config, sockets: Sockets, jail: Option<Jail>) -> Result<Daemon> {
+    fn with_uplink(
+        config: &Config,
+        sockets: Sockets,
+        jail: Option<Jail>,
+        loader: Option<Loader>,
+    ) -> Result<Daemon> {
         let uplink = open_uplink(config).context("uplink")?;
+        let mut fence = None;
         if let Some(jail) = jail {
+            // Where it shows directories depends on the current one, which it may change.
+            fence = Some(config.jail());
             jail.enter().context("jail")?;
+            look_up_no_more_names();
         }
-        Daemon::run(config, sockets, uplink)
+        Daemon::run(config, sockets, uplink, Surroundings { fence, loader })
     }
 
     /// Starts a daemon on a port that is open already, and ignores the configuration's uplink.
@@ -86,60 +107,68 @@ impl Daemon {
     pub fn start_with(config: Config, uplink: Option<Port>) -> Result<Daemon> {
         config.check_with(uplink.is_some())?;
         let sockets = Sockets::claim(&config)?;
-        Daemon::run(&config, sockets, uplink)
+        Daemon::run(&config, sockets, uplink, Surroundings::default())
     }
 
-    fn run(config: &Config, sockets: Sockets, uplink: Option<Port>) -> Result<Daemon> {
+    fn run(
+        config: &Config,
+        sockets: Sockets,
+        uplink: Option<Port>,
+        surroundings: Surroundings,
+    ) -> Result<Daemon> {
         let mtu = link_mtu(config, uplink.as_ref())?;
         // In the jail, no session may start a thread.
         memory::prepare_reaper();
-        let dma = uplink.as_ref().and_then(Port::dma);
+        let (has_uplink, dma) = (uplink.is_some(), uplink.as_ref().and_then(Port::dma));
         let workers = Workers::start(config, mtu, uplink)?;
-        let observer =
-            Observer { workers: workers.handles().to_vec(), started: Instant::now(), guests: Arc::default() };
+        let observer = Observer::new(workers.handles().to_vec());
         let (watch, ready) = (sockets.watch(), ready(config, &sockets));
         let uplink = config.uplink.as_ref().map(ToString::to_string);
+        let max_mtu = workers.path_mtu()?;
+        let members = workers.members();
+        let watched = watch.as_ref().map(|watch| watch.sockets().clone());
         let mut daemon =
-            Daemon { watch, admin: None, sessions: Vec::new(), observer, workers, uplink, ready };
-        let max_mtu = daemon.workers.path_mtu()?;
+            Daemon { watch, admin: None, guests: None, observer, _workers: workers, uplink, ready };
+        let Surroundings { fence, loader } = surroundings;
+        // After the daemon, so that an error here ends its sessions before the workers.
+        let mut roster = Roster {
+            members,
+            observer: daemon.observer.clone(),
+            config: CurrentConfig::new(config.clone()),
+            has_uplink,
+            max_mtu,
+            dma,
+            watched,
+            fence,
+            is_draining: Arc::default(),
+            readings: loader.map(|loader| (loader, config.clone())),
+            sessions: HashMap::new(),
+        };
         // The workers know all guests before any can connect, so that no guest takes an address
         // that another one lists.
         let guests = config.resolved_guests();
-        let places = daemon.workers.add(config, &guests)?;
-        for ((guest, place), (rdma, net)) in guests.iter().zip(places).zip(sockets.guests) {
-            let listeners = [&rdma, &net].map(|side| side.as_ref()?.listener().map(Arc::downgrade));
-            let admissions =
-                [&rdma, &net].into_iter().flatten().map(|side| side.admission().clone()).collect();
-            // Only the worker of the uplink pins guest memory for it.
-            let dma = dma.as_ref().filter(|_| place.number == 0).map(Dma::of_another);
-            let rdma = rdma.map(|socket| {
-                let function = RdmaFunction::new(place.worker.clone(), place.device, config, guest, max_mtu);
-                Session::start(guest, socket, function.with_dma(dma))
-            });
-            let net = net.map(|socket| {
-                let memory_max = config.limits_of(guest).memory_bytes();
-                let function = EthernetFunction::new(place.worker.clone(), place.port, memory_max);
-                Session::start(guest, socket, function)
-            });
-            let context = || format!("guest {}", guest.name);
-            let sessions = [rdma.transpose().with_context(context)?, net.transpose().with_context(context)?];
-            let presence = sessions.each_ref().map(|session| session.as_ref().map(Session::presence));
-            let is_beside = guest.is_beside;
-            let (name, config) = (guest.name.clone(), Arc::new(guest.clone()));
-            daemon.observer.add(Observed { name, config, place, presence, listeners, admissions, is_beside });
-            daemon.sessions.extend(sessions.into_iter().flatten());
-        }
+        let places = roster.members.place(config, &guests)?;
+        roster.open(config, &guests, &places, sockets.guests)?;
+        let (config, is_draining) = (roster.config.clone(), roster.is_draining.clone());
+        let manager = Manager::start(roster).context("a thread for the guests")?;
         if !sockets.admin.is_empty() {
-            let (observer, config) = (daemon.observer.clone(), Arc::new(config.clone()));
-            let service = Service { observer, config, is_draining: Arc::default() };
+            let (observer, guests) = (daemon.observer.clone(), manager.guests_handle().clone());
+            let service = Service { observer, config, guests, is_draining };
             daemon.admin = Some(Admin::start(sockets.admin, service).context("admin socket")?);
         }
+        daemon.guests = Some(manager);
         Ok(daemon)
+    }
+
+    /// Changes the guests. The answer arrives when it is done.
+    pub fn change(&self, change: Change) -> ChangeAnswer {
+        let guests = self.guests.as_ref().expect("the daemon has started, and is not being dropped");
+        guests.guests_handle().ask(change)
     }
 
     /// Returns the number of functions of all guests. Each may have a front-end.
     pub fn functions(&self) -> usize {
-        self.sessions.len()
+        self.observer.functions()
     }
 
     /// Returns the uplink of the configuration, as DPDK names it.
@@ -152,6 +181,7 @@ impl Daemon {
     /// # Errors
     /// The worker has stopped.
     pub fn stats(&self) -> Result<Stats, Stopped> {
+        let _held = self.observer.hold();
         self.observer.stats()
     }
 
@@ -229,16 +259,13 @@ fn link_mtu(config: &Config, uplink: Option<&Port>) -> Result<u16> {
     Ok(mtu.min(most))
 }
 
-/// The socket of a function, if the guest has the function.
-type OneSocket = Option<SocketSide>;
-
 /// All sockets of the configuration.
 struct Sockets {
     /// The admin sockets, each with what its clients may do.
     admin: Vec<(Arc<Listener>, Rights)>,
     /// For each of [`Config::resolved_guests`]: the sockets of its RDMA and of its Ethernet
     /// function.
-    guests: Vec<(OneSocket, OneSocket)>,
+    guests: Vec<GuestSockets>,
 }
 
 impl Sockets {
@@ -253,9 +280,7 @@ impl Sockets {
             }
         }
         for guest in config.resolved_guests() {
-            let rdma = side(config, &guest, guest.rdma_place(), ["socket", "fd"], &mut inherited)?;
-            let net = side(config, &guest, guest.net_place(), ["net", "net_fd"], &mut inherited)?;
-            sockets.guests.push((rdma, net));
+            sockets.guests.push(guest_sockets(config, &guest, &mut inherited)?);
         }
         let left = inherited.left();
         if !left.is_empty() {
@@ -284,17 +309,14 @@ impl Sockets {
     }
 
     /// Starts the thread that binds sockets again after their files were deleted.
+    ///
+    /// It has the admin sockets. Those of guests are added with the guests.
     fn watch(&self) -> Option<SocketWatch> {
-        let of_guests = self.guests.iter().flat_map(|(rdma, net)| [rdma, net]).flatten();
-        let of_admin = self.admin.iter().map(|(listener, _)| listener);
-        let all = of_guests.filter_map(SocketSide::listener).chain(of_admin);
-        let all: Vec<_> = all.filter(|listener| listener.directory().is_some()).map(Arc::downgrade).collect();
-        if all.is_empty() {
-            return None;
-        }
-        SocketWatch::start(all)
+        let watch = SocketWatch::start()
             .inspect_err(|error| log::warn!("sockets whose files are deleted are not made again: {error:#}"))
-            .ok()
+            .ok()?;
+        self.admin.iter().for_each(|(listener, _)| watch.sockets().add(listener));
+        Some(watch)
     }
 }
 
@@ -343,47 +365,10 @@ fn make_directory(directory: &Path, owner: Option<(u32, u32)>) -> io::Result<()>
     chown(directory, user, group)
 }
 
-/// Opens the socket of a function. The keys name it in messages: that of a path, and that of a
-/// descriptor.
-fn side(
-    config: &Config,
-    guest: &GuestConfig,
-    place: Option<MeetingPlace<'_>>,
-    [socket, fd]: [&str; 2],
-    inherited: &mut Inherited,
-) -> Result<OneSocket> {
-    let Some(place) = place else { return Ok(None) };
-    if let MeetingPlace::Connect(path) = place {
-        let connector = Connector::new(guest.configured_name(), path, &guest.users);
-        return Ok(Some(SocketSide::Client(Box::new(connector))));
-    }
-    let key = if matches!(place, MeetingPlace::Socket(_)) { socket } else { fd };
-    let key = format!("guest {}: {key}", guest.name);
-    let access = SocketAccess::to_guest(config, guest);
-    let listener = listener(place, &key, &access, inherited).context(key)?;
-    Ok(Some(SocketSide::Server(Arc::new(listener))))
-}
-
-/// Opens a socket that listens. `key` names it in messages.
-fn listener(
-    place: MeetingPlace<'_>,
-    key: &str,
-    access: &SocketAccess,
-    inherited: &mut Inherited,
-) -> Result<Listener> {
-    match place {
-        MeetingPlace::Socket(path) => Listener::claim(path, access),
-        MeetingPlace::Descriptor(descriptor) => {
-            Listener::inherit(&place.to_string(), inherited.take(descriptor, key)?, access)
-        }
-        MeetingPlace::Connect(_) => unreachable!("a daemon that connects does not listen"),
-    }
-}
-
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.watch = None;
         self.admin = None;
-        self.sessions.clear();
+        self.guests = None;
     }
 }

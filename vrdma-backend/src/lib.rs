@@ -30,7 +30,7 @@
 //! * threads that interrupt front-ends whose eventfds are slow to signal (`queue::call`), one for
 //!   each function.
 //! * a thread that frees what takes long to free (`memory`).
-//! * a thread for the admin sockets (`admin`).
+//! * a thread that adds and removes guests (`guests`), and one for the admin sockets (`admin`).
 //!
 //! The modules in short:
 //!
@@ -51,7 +51,8 @@
 //! Each of these modules uses only those before it: `allocator`, `nearest`, `logger`, `panics`,
 //! `hooks`, `cycles`, `ratelimit`, `service`, `processors`, `jail`, `allowed`, `frames`, `gids`,
 //! `port`, `config`, `socket`, `tcp`, `memory`, `queue`, `translate`, `device`, `net`, `streams`,
-//! `worker`, `vhost`, `command`, `functions`, `session`, `stats`, `admin`, `daemon`, `fuzzing`.
+//! `worker`, `vhost`, `command`, `functions`, `session`, `stats`, `guests`,
+//! `admin`, `daemon`, `fuzzing`.
 //!
 //! Two modules convert between the types of `vrdma_abi` and of `vrdma_transport`: `command/` for
 //! the control queue, and `translate/` for the data path and events. No other module names both
@@ -66,8 +67,8 @@
 //! * `main.rs` is the program. It parses the command line, runs the daemon and stops it on a
 //!   signal.
 //! * `config/` reads flags and the configuration file, and refuses settings that make no sense.
-//! * `daemon.rs` claims the sockets, opens the uplink, and starts workers, sessions and admin
-//!   thread.
+//! * `daemon.rs` claims the sockets, opens the uplink, and starts workers, guests and admin thread.
+//! * `guests/` adds, changes and removes guests, at the start and while the daemon runs.
 //! * `stats.rs` collects the counters that an operator can see.
 //! * `admin.rs` serves the admin sockets. `admin/` has their clients, and answers what they ask.
 //! * `allocator.rs` (*unsafe*) places large allocations so that the kernel can use huge pages.
@@ -188,8 +189,8 @@
 //! * `worker.rs` has the state of a worker, and `worker/run.rs` is the loop. `worker/handle.rs`
 //!   starts a worker and lets other threads call into it. `worker/mail.rs` is a flag that says
 //!   whether a message waits.
-//! * `worker/workers.rs` starts and stops all workers. `worker/watch.rs` notices a worker that is
-//!   stuck.
+//! * `worker/workers.rs` starts and stops all workers, and `worker/members.rs` adds and removes
+//!   guests while they run. `worker/watch.rs` notices a worker that is stuck.
 //! * `worker/peers.rs` adds the guests and GIDs of other workers.
 //! * `worker/polling.rs` decides whether an idle worker polls, naps for 20 us, or sleeps until it
 //!   is woken. `worker/sleep.rs` puts it to sleep. `worker/second_look.rs` is the timer after which
@@ -237,6 +238,7 @@ mod functions;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod gids;
+mod guests;
 #[cfg(feature = "hooks")]
 pub mod hooks;
 pub mod jail;

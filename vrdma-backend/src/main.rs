@@ -5,9 +5,10 @@ use clap::Parser;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{ErrorKind, Write};
+use std::sync::Arc;
 use vrdma_backend::allocator::Allocator;
 use vrdma_backend::config::{Args, Config};
-use vrdma_backend::daemon::Daemon;
+use vrdma_backend::daemon::{Change, Daemon, Loader, Refusal};
 use vrdma_backend::jail::{self, Jail};
 use vrdma_backend::{logger, panics, service};
 
@@ -16,7 +17,7 @@ static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> std::process::ExitCode {
     let args = Args::parse();
-    match run(&args) {
+    match run(args) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
             logger::tell_end(&error);
@@ -25,8 +26,8 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<()> {
-    let config = Config::load(args)?;
+fn run(args: Args) -> Result<()> {
+    let config = Config::load(&args)?;
     if args.check {
         return print(&config.to_toml()?);
     }
@@ -37,7 +38,10 @@ fn run(args: &Args) -> Result<()> {
     let jail = Jail::prepare(config.jail()).context("jail")?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     service::start();
-    let daemon = Daemon::start_program(&config, jail)?;
+    let args = Arc::new(args);
+    let again = args.clone();
+    let loader: Loader = Box::new(move || Config::load_again(&again));
+    let daemon = Daemon::start_program(&config, jail, config.file.as_ref().map(|_| loader))?;
     #[cfg(debug_assertions)]
     if let Some(asked) = &args.jail_probe {
         return print(&jail::probe::run(asked)?);
@@ -60,10 +64,14 @@ fn run(args: &Args) -> Result<()> {
 }
 
 /// Acts on a SIGHUP. The service manager has been told that the configuration is read again.
-fn reload(_daemon: &Daemon) {
-    log::warn!(
-        "SIGHUP is ignored: the configuration is read at the start alone; restart the daemon to change it"
-    );
+fn reload(daemon: &Daemon) {
+    match daemon.change(Change::Reload).recv() {
+        // What was changed is logged by who changed it.
+        Ok(Ok(_)) => {}
+        Ok(Err(Refusal::NothingToRead)) => log::warn!("SIGHUP is ignored: {}", Refusal::NothingToRead),
+        Ok(Err(refusal)) => log::error!("the configuration was read again, and changes nothing: {refusal}"),
+        Err(_) => log::error!("the configuration is not read again: {}", Refusal::Stopping),
+    }
 }
 
 /// Tells the service manager that the daemon is ready, and what it serves.

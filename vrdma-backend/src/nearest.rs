@@ -21,9 +21,25 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     (3 * distance <= nearest.len().max(name.len())).then_some(nearest)
 }
 
+/// Says that something is not there, and which name was probably meant.
+pub fn no_such(kind: &str, name: &str, known: &[&str]) -> String {
+    match nearest(name, known.iter().copied()) {
+        Some(meant) => format!("there is no {kind} {name}: did you mean {meant}?"),
+        None if known.is_empty() => format!("there is no {kind} {name}: there is none at all"),
+        None => format!("there is no {kind} {name}: there are {}", known.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_there_is_told_with_the_nearest_name() {
+        assert_eq!(no_such("guest", "vm1", &["vm2", "db"]), "there is no guest vm1: did you mean vm2?");
+        assert_eq!(no_such("guest", "x", &["vm2", "db"]), "there is no guest x: there are vm2, db");
+        assert_eq!(no_such("port", "x", &[]), "there is no port x: there is none at all");
+    }
 
     #[test]
     fn a_letter_or_two_may_be_wrong() {

@@ -30,8 +30,10 @@ struct Service {
 struct Status {
     /// Front-ends that are connected.
     connected: usize,
-    /// Front-ends that may connect: one for each function of a guest. 0 until the daemon is ready.
+    /// Front-ends that may connect: one for each function of a guest.
     functions: usize,
+    /// Whether the daemon is ready, so that the status is told.
+    is_ready: bool,
     uplink: Option<String>,
     /// Whether the uplink's link is up.
     link: bool,
@@ -90,7 +92,7 @@ pub fn reloading() {
 pub fn stopping() {
     if let Some(service) = SERVICE.get() {
         // Front-ends that leave from here on are no news.
-        service.status().functions = 0;
+        service.status().is_ready = false;
         service.tell(&[NotifyState::Stopping, NotifyState::Status("stopping")], SendFlags::empty());
     }
 }
@@ -123,6 +125,11 @@ pub fn alive() {
 /// Tells that the link of the uplink went up or down.
 pub fn link(up: bool) {
     update(|status| status.link = up);
+}
+
+/// Tells that guests came or left, which have so many functions together.
+pub fn functions(functions: usize) {
+    update(|status| status.functions = functions);
 }
 
 /// A connected front-end, until this is dropped.
@@ -159,7 +166,7 @@ impl Service {
     fn ready(&self, functions: usize, uplink: Option<String>) {
         let text = {
             let mut status = self.status();
-            (status.functions, status.uplink) = (functions, uplink);
+            (status.functions, status.uplink, status.is_ready) = (functions, uplink, true);
             status.to_string()
         };
         // This waits for the service manager. A worker that changes the status meanwhile does not.
@@ -189,7 +196,7 @@ impl Service {
 
     /// Tells the status if the daemon is ready. It does not wait: a worker may be the caller.
     fn tell_status(&self, status: &mut Status) {
-        if status.functions != 0 {
+        if status.is_ready {
             let text = status.to_string();
             status.is_untold = !self.tell(&[NotifyState::Status(&text)], SendFlags::DONTWAIT);
         }
@@ -260,7 +267,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| service.ready(2, None));
             // It would never end if the other thread kept the status while it waits.
-            while service.status().functions == 0 {
+            while !service.status().is_ready {
                 std::thread::yield_now();
             }
             service.update(|status| status.connected = 1);

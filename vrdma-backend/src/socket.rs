@@ -14,7 +14,7 @@ pub use connector::Connector;
 pub use inherited::Inherited;
 pub use peer::Peer;
 pub use side::SocketSide;
-pub use watch::SocketWatch;
+pub use watch::{SocketWatch, WatchedSockets};
 
 use crate::config::{Config, Group, GuestConfig, Mode, User};
 use crate::ratelimit::{RateLimit, limited};

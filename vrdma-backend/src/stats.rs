@@ -1,6 +1,6 @@
 //! The counters that an operator can see.
 
-use crate::config::{GuestConfig, GuestLimits};
+use crate::config::{GuestConfig, GuestLimits, Qos};
 use crate::device::counters::{DeviceCounters, ObjectCounts};
 use crate::memory::sigbus;
 use crate::net::{NetCounters, SwitchStats};
@@ -9,7 +9,7 @@ use crate::socket::{Admission, Listener};
 use crate::worker::{GuestPlacement, Stopped, Worker, WorkerHandle};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, Weak};
 use std::time::Instant;
 
 /// Version of the daemon.
@@ -173,8 +173,11 @@ pub struct Observer {
     pub workers: Vec<WorkerHandle>,
     /// When the daemon started.
     pub started: Instant,
-    /// The guests, in the order of the configuration.
+    /// The guests, in the order in which they came.
     pub guests: Arc<Mutex<Vec<Observed>>>,
+    /// Held for reading from a look at the guests to the last question about one of them, and for
+    /// writing while workers forget a guest.
+    pub membership: Arc<RwLock<()>>,
 }
 
 /// A guest whose counters are collected.
@@ -211,7 +214,37 @@ struct Part {
 }
 
 impl Observer {
-    /// Returns the guests, in the order of the configuration.
+    /// Begins with no guest.
+    pub fn new(workers: Vec<WorkerHandle>) -> Observer {
+        Observer { workers, started: Instant::now(), guests: Arc::default(), membership: Arc::default() }
+    }
+
+    /// Keeps all guests in place while the result lives.
+    pub fn hold(&self) -> RwLockReadGuard<'_, ()> {
+        self.membership.read().expect("no thread panics with it")
+    }
+
+    /// Removes a guest with all its functions, by its name in the configuration.
+    pub fn remove(&self, name: &str) {
+        let mut guests = self.guests.lock().expect("no thread panics with it");
+        guests.retain(|guest| guest.config.configured_name() != name);
+    }
+
+    /// Sets what others see of the quality of service of a guest's function.
+    pub fn set_qos(&self, name: &str, qos: &Qos) {
+        let mut guests = self.guests.lock().expect("no thread panics with it");
+        for guest in guests.iter_mut().filter(|guest| guest.name == name) {
+            Arc::make_mut(&mut guest.config).set_qos(qos);
+        }
+    }
+
+    /// Returns the number of functions of all guests. Each may have a front-end.
+    pub fn functions(&self) -> usize {
+        let guests = self.guests.lock().expect("no thread panics with it");
+        guests.iter().map(|guest| guest.presence.iter().flatten().count()).sum()
+    }
+
+    /// Returns the guests, in the order in which they came.
     pub fn guests(&self) -> Vec<Observed> {
         self.guests.lock().expect("no thread panics with it").clone()
     }

@@ -18,7 +18,8 @@
 //! * [`usage`] accounts for its time, and [`view`] tells observers of it and of objects;
 //! * [`sleep`] waits for something to do;
 //! * [`run`] is the loop;
-//! * [`handle`] starts the loop in a thread, and [`workers`] does that for all workers.
+//! * [`handle`] starts the loop in a thread, [`members`] adds guests while it runs, and [`workers`]
+//!   starts all workers.
 
 mod addresses;
 mod broken;
@@ -34,6 +35,7 @@ mod handle;
 pub mod inline;
 mod link;
 mod mail;
+mod members;
 mod order;
 pub mod packets;
 mod peers;
@@ -57,8 +59,9 @@ mod workers;
 
 pub use execution::{CommandError, Job, Order};
 pub use handle::WorkerHandle;
+pub use members::{GuestPlacement, Members};
 pub use view::WorkerAccount;
-pub use workers::{GuestPlacement, Workers};
+pub use workers::Workers;
 
 use crate::device::objects::CqUser;
 use crate::device::outputs::Outputs;

@@ -504,3 +504,217 @@ fn a_daemon_goes_without_usual_sockets_that_cannot_be_made() {
     assert!(said.contains("observe: /nonexistent/observe: there is no directory /nonexistent"), "{said}");
     assert_eq!(output.status.code(), Some(1));
 }
+
+/// A guest to add: its keys, and the path of its socket.
+fn third(daemon: &Daemon) -> (String, PathBuf) {
+    let path = daemon.path("c");
+    (format!("name=vm3,socket={},mac=52:54:00:00:00:03,any-gid=true,weight=2", path.display()), path)
+}
+
+fn names(client: &mut Client) -> Vec<String> {
+    let guests = client.call(&guest::ListGuests {}).unwrap().guests;
+    guests.into_iter().map(|guest| guest.name).collect()
+}
+
+fn threads(daemon: &Daemon) -> usize {
+    std::fs::read_dir(format!("/proc/{}/task", daemon.child.id())).unwrap().count()
+}
+
+fn descriptors(daemon: &Daemon) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", daemon.child.id())).unwrap().count()
+}
+
+#[test]
+fn a_guest_is_added_and_removed_while_the_daemon_runs() {
+    for workers in ["1", "2"] {
+        let daemon = Daemon::start_with(&["--workers", workers], |command| command);
+        let mut client = daemon.admin();
+        let (keys, path) = third(&daemon);
+        // An answer shows that the client is accepted, so its descriptor is among those of before.
+        assert_eq!(names(&mut client), ["vm1", "vm2"]);
+        let open = || (threads(&daemon), descriptors(&daemon));
+        let before = open();
+        for _ in 0..3 {
+            client.call(&guest::AddGuest { guest: keys.clone() }).unwrap();
+            assert_eq!(names(&mut client), ["vm1", "vm2", "vm3"]);
+            let front_end = UnixStream::connect(&path).unwrap();
+            wait::until("the front-end's process", || {
+                let guests = client.call(&guest::ListGuests {}).unwrap().guests;
+                guests[2].functions[0].pid
+            });
+            let saved = client.call(&daemon::SaveConfig {}).unwrap().toml;
+            assert!(saved.contains("vm3") && saved.contains("weight = 2"), "{saved}");
+            // It is in use.
+            let remove = guest::RemoveGuest { name: "vm3".into(), force: None };
+            match refused(client.call(&remove)) {
+                Fault::GuestInUse { name, pids, reason } => {
+                    assert_eq!((name.as_str(), &pids[..]), ("vm3", &[std::process::id()][..]));
+                    assert!(reason.contains(&format!("process {}", std::process::id())), "{reason}");
+                }
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(names(&mut client), ["vm1", "vm2", "vm3"]);
+            drop(front_end);
+            wait::until("the guest's removal", || client.call(&remove).ok());
+            assert_eq!(names(&mut client), ["vm1", "vm2"]);
+            assert!(!path.exists(), "its socket is gone");
+            assert!(!client.call(&daemon::SaveConfig {}).unwrap().toml.contains("vm3"));
+            assert_eq!(client.call(&daemon::GetStats::default()).unwrap().stats["guests"][1]["name"], "vm2");
+            // What was the guest's ends in other threads.
+            wait::until("as few threads and descriptors as before", || {
+                (open().0 <= before.0 && open().1 <= before.1).then_some(())
+            });
+        }
+    }
+}
+
+#[test]
+fn a_guest_that_is_in_use_is_removed_by_force() {
+    let daemon = Daemon::start();
+    let mut client = daemon.admin();
+    let mut front_end = UnixStream::connect(daemon.path("b")).unwrap();
+    let other = UnixStream::connect(daemon.path("a")).unwrap();
+    wait::until("both front-ends", || {
+        let guests = client.call(&guest::ListGuests {}).unwrap().guests;
+        guests.iter().all(|guest| guest.functions[0].connected).then_some(())
+    });
+    client.call(&guest::RemoveGuest { name: "vm2".into(), force: Some(true) }).unwrap();
+    assert!(matches!(front_end.read(&mut [0; 1]), Ok(0) | Err(_)), "its connection is closed");
+    assert!(UnixStream::connect(daemon.path("b")).is_err(), "there is no socket");
+    assert_eq!(names(&mut client), ["vm1"]);
+    assert!(client.call(&guest::ListGuests {}).unwrap().guests[0].functions[0].connected);
+    drop(other);
+    // The last guest may go, too.
+    client.call(&guest::RemoveGuest { name: "vm1".into(), force: Some(true) }).unwrap();
+    assert_eq!(names(&mut client), [""; 0]);
+    assert_eq!(client.call(&daemon::GetStats::default()).unwrap().stats["guests"], json!([]));
+    client.call(&guest::AddGuest { guest: third(&daemon).0 }).unwrap();
+    assert_eq!(names(&mut client), ["vm3"]);
+}
+
+#[test]
+fn mistakes_in_a_new_guest_are_named_and_change_nothing() {
+    let daemon = Daemon::start();
+    let mut client = daemon.admin();
+    let (keys, path) = third(&daemon);
+    let elsewhere = tempfile::TempDir::new().unwrap();
+    for (guest, said) in [
+        (keys.replace("socket=", "soket="), "there is no key soket: did you mean socket?"),
+        (keys.replace("weight=2", "weight=200"), "guest vm3: weight = 200: give a number from 1 to 100"),
+        (keys.replace("vm3", "vm2"), "guest vm2: two guests have this name"),
+        (keys.replace("00:03", "00:01"), "is there twice, also at guest vm1"),
+        (keys.replace("any-gid=true", "any-gid=yes"), "any_gid: 'yes' is not true or false"),
+        (keys.replace(&*path.to_string_lossy(), &daemon.path("a").to_string_lossy()), "it is there twice"),
+        (format!("{keys},worker=1"), "guest vm3: worker = 1: workers = 1"),
+        (format!("{keys},net-fd=3"), "a daemon inherits descriptors at its start alone"),
+        (
+            keys.replace(&*path.to_string_lossy(), &elsewhere.path().join("c").to_string_lossy()),
+            "restart the daemon",
+        ),
+        (format!("{keys},users=nobody-of-this-name"), "is not a user of this host"),
+        ("name=vm3".into(), "the key mac is missing"),
+    ] {
+        let fault = refused(client.call(&guest::AddGuest { guest: guest.clone() }));
+        let reason = fault.to_string();
+        assert!(reason.contains(said), "{guest}: {reason}");
+        assert_eq!(names(&mut client), ["vm1", "vm2"]);
+    }
+    let taken = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let fault = refused(client.call(&guest::AddGuest { guest: keys.clone() }));
+    assert!(matches!(&fault, Fault::GuestRefused { reason } if reason.contains("in use")), "{fault:?}");
+    drop(taken);
+    client.call(&guest::AddGuest { guest: keys }).unwrap();
+    // A name that nobody has.
+    let fault = refused(client.call(&guest::RemoveGuest { name: "vm4".into(), force: None }));
+    assert!(matches!(&fault, Fault::GuestNotFound { reason, .. } if reason.contains("did you mean vm")));
+    let mut observer = daemon.observe();
+    let remove = guest::RemoveGuest { name: "vm3".into(), force: Some(true) };
+    assert_eq!(refused(observer.call(&remove)), Fault::PermissionDenied {});
+}
+
+#[test]
+fn keys_of_a_guest_are_set_while_it_runs() {
+    let daemon = Daemon::start();
+    let mut client = daemon.admin();
+    let set = |keys: &str| guest::SetGuest { name: "vm1".into(), keys: keys.into() };
+    client.call(&set("weight=5,tx-bytes=5000000,burst_ms=20")).unwrap();
+    let shown = client.call(&guest::ShowGuest { name: "vm1".into() }).unwrap().keys;
+    assert_eq!((&shown["weight"], &shown["tx_bytes"]), (&json!(5), &json!(5_000_000)));
+    assert!(client.call(&daemon::SaveConfig {}).unwrap().toml.contains("tx_bytes = 5000000"));
+    for (keys, said) in [
+        ("wieght=5", "there is no key wieght: did you mean weight?"),
+        ("weight=0", "guest vm1: weight = 0: give a number from 1 to 100"),
+        ("tx_bytes=5", "guest vm1: tx_bytes = 5: give a number from 1000000"),
+        ("socket=/x", "socket: it holds from the guest's begin to its end"),
+    ] {
+        let fault = refused(client.call(&set(keys)));
+        assert!(
+            matches!(&fault, Fault::InvalidParameter { reason, .. } if reason.starts_with(said)),
+            "{fault}"
+        );
+    }
+    let again = client.call(&guest::ShowGuest { name: "vm1".into() }).unwrap().keys;
+    assert_eq!(again, shown);
+}
+
+#[test]
+fn what_was_changed_in_the_file_is_done() {
+    let configured = TempDir::new().unwrap();
+    let file = configured.path().join("backend.toml");
+    std::fs::write(&file, "").unwrap();
+    let daemon = Daemon::start_with(&["--config", &file.display().to_string()], |command| command);
+    let mut client = daemon.admin();
+    let guest = |name: &str, mac: u8, more: &str| {
+        let socket = daemon.path(name);
+        let socket = socket.display();
+        format!(
+            "[[guest]]\nname = '{name}'\nsocket = '{socket}'\nmac = '52:54:00:00:01:{mac:02x}'\nany_gid = true\n{more}\n"
+        )
+    };
+    let write = |text: String| std::fs::write(&file, text).unwrap();
+    let reload = &daemon::Reload {};
+    assert_eq!(client.call(reload).unwrap(), daemon::Reloaded::default(), "nothing was changed");
+    write([guest("x", 1, ""), guest("y", 2, "")].concat());
+    let done = client.call(reload).unwrap();
+    assert_eq!(done.added, ["x", "y"]);
+    assert_eq!(names(&mut client), ["vm1", "vm2", "x", "y"]);
+    write([guest("y", 3, ""), guest("z", 1, "weight = 4")].concat());
+    let done = client.call(reload).unwrap();
+    assert_eq!(
+        (&done.added[..], &done.removed[..], &done.changed[..]),
+        (&["z".to_owned()][..], &["x".to_owned()][..], &["y".to_owned()][..])
+    );
+    assert_eq!(names(&mut client), ["vm1", "vm2", "y", "z"]);
+    assert!(!daemon.path("x").exists() && daemon.path("z").exists() && daemon.path("y").exists());
+    // A mistake anywhere changes nothing, and is named with its line.
+    write([guest("y", 3, "wieght = 7"), guest("w", 4, "")].concat());
+    match refused(client.call(reload)) {
+        Fault::NotReloaded { reason } => {
+            assert!(
+                reason.contains(
+                    "backend.toml: line 6, 'wieght = 7': there is no key wieght: did you mean weight?"
+                ),
+                "{reason}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(names(&mut client), ["vm1", "vm2", "y", "z"]);
+    // Neither does a guest that has to go while a front-end is connected, or a key of the daemon.
+    let front_end = UnixStream::connect(daemon.path("y")).unwrap();
+    wait::until("the front-end", || client.call(&guest::ListGuests {}).unwrap().guests[2].functions[0].pid);
+    write([guest("z", 1, "weight = 9"), guest("w", 4, "")].concat());
+    let fault = refused(client.call(reload));
+    assert!(fault.to_string().contains(&format!("process {}", std::process::id())), "{fault}");
+    write(["mtu = 1500\n".to_owned(), guest("y", 3, ""), guest("z", 1, "weight = 9")].concat());
+    let fault = refused(client.call(reload));
+    assert!(fault.to_string().starts_with("mtu: "), "{fault}");
+    assert_eq!(names(&mut client), ["vm1", "vm2", "y", "z"]);
+    // Its weight changes while it is connected. A signal has the file read, too.
+    write([guest("y", 3, "weight = 8"), guest("z", 1, "weight = 4")].concat());
+    let pid = rustix::process::Pid::from_child(&daemon.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    daemon.says("the configuration was read again: guests added: none; removed: none; changed: y");
+    assert_eq!(client.call(&guest::ShowGuest { name: "y".into() }).unwrap().keys["weight"], 8);
+    drop(front_end);
+}

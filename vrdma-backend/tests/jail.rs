@@ -22,7 +22,8 @@ mod wait;
 const NOBODY: u32 = 65534;
 
 /// Kinds of threads, as the probe names them.
-const KINDS: [&str; 8] = ["start", "main", "worker", "session", "admin", "sockets", "helper", "uplink"];
+const KINDS: [&str; 9] =
+    ["start", "main", "worker", "session", "manager", "admin", "sockets", "helper", "uplink"];
 
 /// Whether this is root. If not, it reports that a test is skipped.
 fn is_root() -> bool {

@@ -58,6 +58,16 @@ pub enum Command {
         #[arg(short, long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
         interval: Duration,
     },
+    /// Add, change or remove a guest while the daemon runs
+    Guest {
+        /// What to do with it.
+        #[command(subcommand)]
+        change: GuestChange,
+    },
+    /// Have the daemon read its configuration file again, and do what was changed in it
+    ///
+    /// If anything in the file is wrong, nothing is changed.
+    Reload,
     /// Let no new front-ends, queue pairs and iWARP connections in, and wait until no guest has
     /// sends that have not ended
     ///
@@ -82,6 +92,34 @@ pub enum Command {
         /// What to print.
         #[command(subcommand)]
         what: Generated,
+    },
+}
+
+/// What is done with a guest.
+#[derive(Debug, Subcommand)]
+pub enum GuestChange {
+    /// Add a guest, with keys as the daemon's option --guest takes them
+    Add {
+        /// name=NAME,mac=MAC,socket=PATH and other keys of a guest, in one word or several
+        #[arg(required = true, value_name = "KEY=VALUE,...")]
+        keys: Vec<String>,
+    },
+    /// Change keys of a guest: weight, tx_bytes, rx_bytes, tx_messages, rx_messages, burst_ms, dscp
+    /// or pcp
+    Set {
+        /// Name of the guest
+        name: String,
+        /// The keys, in one word or several
+        #[arg(required = true, value_name = "KEY=VALUE,...")]
+        keys: Vec<String>,
+    },
+    /// Remove a guest that has no front-end
+    Remove {
+        /// Name of the guest
+        name: String,
+        /// Remove it although a front-end is connected. The VM loses the devices, and goes on
+        #[arg(short, long)]
+        force: bool,
     },
 }
 
@@ -202,6 +240,14 @@ mod tests {
                     manual.contains(&format!("`{name} {}", inner.get_name())),
                     "{name} {inner} is missing"
                 );
+                for argument in inner.get_arguments().filter(|argument| !argument.is_positional()) {
+                    let long = argument.get_long().filter(|_| !argument.is_global_set());
+                    assert!(
+                        long.is_none_or(|long| manual.contains(&format!("--{long}"))),
+                        "{name} {} {argument} is missing",
+                        inner.get_name()
+                    );
+                }
             }
             for argument in command.get_arguments().filter(|argument| !argument.is_global_set()) {
                 let (short, long) = (argument.get_short(), argument.get_long());
@@ -233,6 +279,9 @@ mod tests {
             ("lst", "'list'"),
             ("show gest x", "'guest'"),
             ("log debgu", "'debug'"),
+            ("guest ad name=a", "'add'"),
+            ("guest remove a --forc", "'--force'"),
+            ("relaod", "'reload'"),
             ("list --jsn", "'--json'"),
         ] {
             let words = std::iter::once("vrdma-ctl").chain(line.split(' '));

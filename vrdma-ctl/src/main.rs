@@ -5,6 +5,7 @@
 //!   pairs, regions, workers and ports. `print.rs` prints them, as a table or as JSON.
 //! * `list.rs` and `show.rs` are the commands that look, and `trace.rs` follows a queue pair.
 //! * `log.rs` is the log level, `drain.rs` keeps newcomers out, `save.rs` writes the configuration.
+//! * `guest.rs` adds, changes and removes guests, and has the configuration read again.
 //! * `counters.rs` flattens counters, and `stats.rs` prints them and their rates.
 //! * `top/` is the screen that refreshes itself: `state.rs` what it shows, `screen.rs` how it is
 //!   drawn, `mod.rs` the loop.
@@ -16,6 +17,7 @@ mod connection;
 mod counters;
 mod drain;
 mod generate;
+mod guest;
 mod list;
 mod log;
 mod print;
@@ -82,6 +84,8 @@ fn run(args: &Args) -> anyhow::Result<()> {
             trace::trace(&connection, args.json, (guest, *qpn), *interval)
         }
         Command::Drain { timeout } => drain::drain(&connection, args.json, *timeout),
+        Command::Guest { change } => guest::guest(&connection, args.json, change),
+        Command::Reload => guest::reload(&connection, args.json),
         Command::Resume => drain::resume(&connection, args.json),
         Command::SaveConfig { file } => save::save(&connection, file.as_deref()),
         Command::Version => list::version(&connection, args.json),

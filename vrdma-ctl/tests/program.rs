@@ -178,6 +178,43 @@ fn a_daemon_that_drains_takes_no_front_ends() {
 }
 
 #[test]
+fn guests_are_added_changed_and_removed() {
+    let lab = Lab::new();
+    let administer = |line: &str| lab.command("admin", line).output().unwrap();
+    let says = |line: &str| {
+        let output = administer(line);
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let socket = lab.path("vm3").display().to_string();
+    let add = format!("guest add name=vm3,mac=52:54:00:00:00:03 socket={socket} any-gid=true");
+    assert_eq!(says(&add), "the guest is added\n");
+    assert_eq!(says("guest set vm3 weight=4 rx-bytes=2000000"), "guest vm3 is changed\n");
+    let keys = &lab.prints_json("show guest vm3")["keys"];
+    assert_eq!((&keys["weight"], &keys["rx_bytes"]), (&4.into(), &2_000_000.into()));
+    let _front_end = UnixStream::connect(&socket).unwrap();
+    wait::until("the front-end", || {
+        (lab.prints_json("list")["guests"][2]["functions"][0]["connected"] == true).then_some(())
+    });
+    let (status, said) = fails(administer("guest remove vm3"));
+    assert_eq!(status, 1);
+    assert!(said.contains(&format!("connected (process {})", std::process::id())), "{said}");
+    for (line, what) in [
+        (add.as_str(), "guest vm3: two guests have this name"),
+        ("guest set vm3 wieght=4", "there is no key wieght: did you mean weight?"),
+        ("guest set vm9 weight=4", "there is no guest vm9: did you mean vm"),
+        ("reload", "there is no configuration file (--config) to read again"),
+    ] {
+        let (status, said) = fails(administer(line));
+        assert!(status == 1 && said.contains(what), "{line}: {said}");
+    }
+    assert_eq!(says("guest remove vm3 --force"), "guest vm3 is removed\n");
+    assert_eq!(lab.prints_json("list")["guests"].as_array().unwrap().len(), 2);
+    let (status, said) = fails(lab.command("observe", "guest remove vm1").output().unwrap());
+    assert!(status == 1 && said.contains("--admin"), "{said}");
+}
+
+#[test]
 fn the_configuration_is_saved_with_the_level_of_the_log() {
     let lab = Lab::new();
     assert!(lab.command("admin", "log debug").output().unwrap().status.success());

@@ -137,6 +137,11 @@ const PROMISES: &[(&str, &[Promise])] = &[
                 also: &[],
             },
             Promise {
+                slug: "plug",
+                text: "guests are added, changed and removed at random while the daemon runs, and others lose nothing",
+                also: &[],
+            },
+            Promise {
                 slug: "idle-streams",
                 text: "an idle connection over the daemon's TCP costs less than 8 KiB at each end and sends nothing",
                 also: &["`vrdma-tcp`"],

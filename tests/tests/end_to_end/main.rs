@@ -53,6 +53,7 @@ mod multicast;
 mod order;
 mod order_commands;
 mod panics;
+mod plug;
 mod qos;
 mod queues;
 mod refusals;

@@ -2,7 +2,7 @@
 //!
 //! A client speaks varlink, or has one line as its request. Its first byte tells which.
 
-use super::methods::{Answer, Turn, answer, answer_line};
+use super::methods::{Answer, ReplyToCome, Turn, answer, answer_line};
 use super::service::{Rights, Service};
 use crate::session::retry;
 use crate::socket::Peer;
@@ -23,6 +23,8 @@ const MAX_MESSAGE: usize = 64 << 10;
 const CHUNK: usize = 4096;
 /// Maximum length of a reason that is told and logged, in bytes.
 const MAX_REASON: usize = 200;
+/// How often to look whether a change is done.
+const LOOK: Duration = Duration::from_millis(5);
 /// The longest rest.
 const LONGEST_REST: Duration = Duration::from_secs(2);
 /// A client rests for this many times the time that its last request took.
@@ -76,6 +78,8 @@ pub struct Client {
     answer: Vec<u8>,
     /// A call that is answered again and again.
     subscription: Option<Subscription>,
+    /// A change that is being carried out, and whether its reply is wanted.
+    pending: Option<(ReplyToCome, bool)>,
     /// Why to close the connection after the answer, if it is to be closed.
     end: Option<ClientEnd>,
     /// When the client is dropped, if nothing moves until then.
@@ -111,6 +115,7 @@ impl Client {
             may_have_request: false,
             answer: Vec::new(),
             subscription: None,
+            pending: None,
             end: None,
             until: None,
             rests_until: now,
@@ -125,7 +130,8 @@ impl Client {
     ///
     /// Those whose call is answered again and again matter most, if `with_subscriptions`.
     pub fn weight(&self, with_subscriptions: bool) -> (bool, bool, Instant) {
-        (with_subscriptions && self.has_subscription(), !self.answer.is_empty(), self.active)
+        let waits = !self.answer.is_empty() || self.pending.is_some();
+        (with_subscriptions && self.has_subscription(), waits, self.active)
     }
 
     /// Whether its call is answered again and again.
@@ -137,6 +143,10 @@ impl Client {
     pub fn wants(&self, now: Instant) -> Option<PollFd<'_>> {
         if !self.answer.is_empty() {
             return Some(PollFd::new(&self.stream, PollFlags::OUT));
+        }
+        if self.pending.is_some() {
+            // A client that is gone is found out when its reply is sent.
+            return None;
         }
         if self.ended && self.subscription.is_some() {
             // It reads on, or it is gone.
@@ -151,7 +161,9 @@ impl Client {
         let is_free = self.answer.is_empty();
         let due = self.subscription.as_ref().filter(|_| is_free).map(|each| each.due);
         let rests = is_free && (self.may_have_request || now < self.rests_until);
-        [self.until, due, rests.then_some(self.rests_until)].into_iter().flatten().min()
+        let looks = self.pending.as_ref().map(|_| now + LOOK);
+        let rests = rests.then_some(self.rests_until).filter(|_| self.pending.is_none());
+        [self.until, due, rests, looks].into_iter().flatten().min()
     }
 
     /// Returns the process that connected, as messages name it.
@@ -177,8 +189,16 @@ impl Client {
         if self.ended && self.subscription.is_some() && self.is_gone()? {
             return Ok(Some(ClientEnd::Left));
         }
+        if let Some((pending, _)) = &self.pending
+            && let Some(reply) = pending.reply()
+        {
+            if self.pending.take().is_some_and(|(_, is_wanted)| is_wanted) {
+                self.send(&reply.emit());
+            }
+            self.active = now;
+        }
         self.publish(service, now);
-        if now >= self.rests_until && self.answer.is_empty() {
+        if now >= self.rests_until && self.answer.is_empty() && self.pending.is_none() {
             if !self.may_have_request && !self.ended {
                 self.read()?;
             }
@@ -187,7 +207,8 @@ impl Client {
         if !self.write(now)? {
             return Ok(None);
         }
-        let is_over = self.ended && !self.may_have_request && self.subscription.is_none();
+        let is_over =
+            self.ended && !self.may_have_request && self.subscription.is_none() && self.pending.is_none();
         Ok(match self.end.take() {
             None if is_over => Some(ClientEnd::Left),
             None if is_late(self.until) => Some(ClientEnd::Dropped(Offence::Halting)),
@@ -231,6 +252,7 @@ impl Client {
                 self.end_subscription();
                 reply
             }
+            Ok(Answer::Later(_)) => unreachable!("calls that change guests have one reply"),
             Err(fault) => {
                 self.end_subscription();
                 Reply::fault(&fault)
@@ -339,6 +361,10 @@ impl Client {
                 let due = Instant::now() + interval;
                 self.subscription = Some(Subscription { call, interval, due });
                 self.send(&Reply { continues: true, ..reply }.emit());
+                return;
+            }
+            Ok(Answer::Later(pending)) => {
+                self.pending = Some((pending, !call.oneway));
                 return;
             }
             Ok(Answer::Once(reply) | Answer::Each(reply, _)) => reply,

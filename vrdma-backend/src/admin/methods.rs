@@ -3,7 +3,9 @@
 use super::objects;
 use super::overview;
 use super::parameters::parse;
-use super::service::{Rights, Service};
+use super::service::{Rights, Service, stuck};
+use crate::guests::{Change, ChangeAnswer, Changed, Refusal};
+use crossbeam_channel::TryRecvError;
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,6 +22,30 @@ pub enum Answer {
     /// A reply of several, and the time from one to the next. A client that does not take several
     /// gets this one.
     Each(Reply, Duration),
+    /// The reply comes when this is done.
+    Later(ReplyToCome),
+}
+
+/// A change of the guests that is being carried out, for a call.
+#[derive(Debug)]
+pub struct ReplyToCome {
+    answer: ChangeAnswer,
+    reply: ReplyMaker,
+}
+
+/// Makes the reply to a call of what became of its change.
+type ReplyMaker = fn(Result<Changed, Refusal>) -> Result<Reply, Fault>;
+
+impl ReplyToCome {
+    /// Returns the reply, if the change is done.
+    pub fn reply(&self) -> Option<Reply> {
+        let result = match self.answer.try_recv() {
+            Err(TryRecvError::Empty) => return None,
+            Err(TryRecvError::Disconnected) => Err(Refusal::Stopping),
+            Ok(result) => result,
+        };
+        Some((self.reply)(result).unwrap_or_else(|fault| Reply::fault(&fault)))
+    }
 }
 
 /// How often to look whether guests are busy.
@@ -56,6 +82,7 @@ pub enum Turn {
 pub fn answer_line(service: &Service, line: &[u8]) -> String {
     let text = match line.trim_ascii() {
         b"stats" => {
+            let _held = service.observer.hold();
             service.observer.stats().map(|stats| serde_json::to_string(&stats).expect("counters are JSON"))
         }
         _ => Ok(r#"{"error":"unknown request; known: stats"}"#.to_owned()),
@@ -73,9 +100,15 @@ pub fn answer(service: &Service, call: &Call, rights: Rights, turn: Turn) -> Res
         return Err(Fault::PermissionDenied {});
     }
     if call.method == daemon::GetStats::NAME {
+        let _held = service.observer.hold();
         let (stats, interval) = overview::stats(service, parse(call.parameters.clone())?)?;
         return Ok(Answer::Each(Reply::of(&stats), interval));
     }
+    if let Some(later) = change(service, call)? {
+        return Ok(Answer::Later(later));
+    }
+    // No guest leaves while its worker is asked about it.
+    let _held = service.observer.hold();
     if call.method == daemon::Drain::NAME {
         let reply = once(call, |_: daemon::Drain| {
             if turn == Turn::First {
@@ -110,6 +143,59 @@ pub fn answer(service: &Service, call: &Call, rights: Rights, turn: Turn) -> Res
         _ => return Err(Fault::MethodNotImplemented { method: method.to_owned() }),
     };
     Ok(Answer::Once(reply))
+}
+
+/// Begins a change of the guests, if the call asks for one.
+fn change(service: &Service, call: &Call) -> Result<Option<ReplyToCome>, Fault> {
+    let parameters = || call.parameters.clone();
+    let (change, reply): (Change, ReplyMaker) = match call.method.as_str() {
+        guest::AddGuest::NAME => {
+            let guest::AddGuest { guest } = parse(parameters())?;
+            let reply = |done| refusal(done, "guest").map(|_| Reply::of(&guest::GuestAdded {}));
+            (Change::Add { keys: guest }, reply)
+        }
+        guest::RemoveGuest::NAME => {
+            let guest::RemoveGuest { name, force } = parse(parameters())?;
+            let reply = |done| refusal(done, "name").map(|_| Reply::of(&guest::GuestRemoved {}));
+            (Change::Remove { name, is_forced: force.unwrap_or_default() }, reply)
+        }
+        guest::SetGuest::NAME => {
+            let guest::SetGuest { name, keys } = parse(parameters())?;
+            let reply = |done| refusal(done, "keys").map(|_| Reply::of(&guest::GuestSet {}));
+            (Change::Set { name, keys }, reply)
+        }
+        daemon::Reload::NAME => {
+            let daemon::Reload {} = parse(parameters())?;
+            (Change::Reload, reloaded)
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some(ReplyToCome { answer: service.guests.ask(change), reply }))
+}
+
+fn reloaded(done: Result<Changed, Refusal>) -> Result<Reply, Fault> {
+    match done {
+        Err(Refusal::Stuck(worker)) => Err(stuck(worker)),
+        Err(Refusal::Stopping) => Err(Fault::Stopping {}),
+        Err(refusal) => Err(Fault::NotReloaded { reason: refusal.to_string() }),
+        Ok(Changed { added, removed, changed }) => {
+            Ok(Reply::of(&daemon::Reloaded { added, removed, changed }))
+        }
+    }
+}
+
+/// Returns the fault for a refusal. A mistake is in this parameter.
+fn refusal(done: Result<Changed, Refusal>, parameter: &str) -> Result<Changed, Fault> {
+    done.map_err(|refusal| match refusal {
+        Refusal::NoGuest { name, reason } => Fault::GuestNotFound { name, reason },
+        Refusal::InUse { name, pids, reason } => Fault::GuestInUse { name, pids, reason },
+        Refusal::Mistaken(reason) => Fault::InvalidParameter { parameter: parameter.to_owned(), reason },
+        Refusal::Impossible(_) | Refusal::NothingToRead => {
+            Fault::GuestRefused { reason: refusal.to_string() }
+        }
+        Refusal::Stuck(worker) => stuck(worker),
+        Refusal::Stopping => Fault::Stopping {},
+    })
 }
 
 /// Parses the parameters of a call, and answers it.
@@ -148,7 +234,15 @@ mod tests {
 
     #[test]
     fn each_method_is_for_those_who_look_or_changes_something() {
-        let writing = [log::SetLog::NAME, daemon::Drain::NAME, daemon::Resume::NAME];
+        let writing = [
+            log::SetLog::NAME,
+            daemon::Drain::NAME,
+            daemon::Reload::NAME,
+            daemon::Resume::NAME,
+            guest::AddGuest::NAME,
+            guest::RemoveGuest::NAME,
+            guest::SetGuest::NAME,
+        ];
         let names = |interface: &vrdma_admin::Interface| {
             interface.methods().map(|method| format!("{}.{method}", interface.name)).collect::<Vec<_>>()
         };

@@ -1,8 +1,9 @@
 //! Answers about the daemon as a whole: guests, workers, ports, counters and the log.
 
-use super::service::{Service, no_such, stopped, stuck};
+use super::service::{Service, stopped, stuck};
 use crate::config::{Config, MeetingPlace, Transport};
 use crate::logger::{self, LogLevel};
+use crate::nearest::no_such;
 use crate::session::Presence;
 use crate::stats::{Observed, VERSION};
 use crate::worker::{Worker, WorkerAccount};
@@ -24,7 +25,8 @@ const USUAL: Duration = Duration::from_secs(1);
 
 /// Describes the daemon.
 pub fn daemon(service: &Service) -> Result<DaemonInfo, Fault> {
-    let Service { observer, config, is_draining } = service;
+    let Service { observer, config, is_draining, .. } = service;
+    let config = config.get();
     Ok(DaemonInfo {
         version: VERSION.to_owned(),
         pid: std::process::id(),
@@ -53,9 +55,9 @@ pub fn stats(service: &Service, get: GetStats) -> Result<(AllCounters, Duration)
 
 /// Returns the configuration as a file, with the level of the log as it is.
 pub fn save(service: &Service) -> Result<ConfigText, Fault> {
-    let start = &*service.config;
+    let start = service.config.get();
     let level = logger::level().filter(|_| start.log.is_some() || !logger::is_usual());
-    let config = Config { log: level.or(start.log), ..start.clone() };
+    let config = Config { log: level.or(start.log), ..Config::clone(&start) };
     let toml = config.to_toml();
     // A path that is not UTF-8 can be on the command line only, and not in a file.
     toml.map(|toml| ConfigText { toml }).map_err(|error| Fault::CannotSave { reason: format!("{error:#}") })
@@ -63,7 +65,7 @@ pub fn save(service: &Service) -> Result<ConfigText, Fault> {
 
 /// Has the daemon take nothing new, or take it again.
 pub fn set_draining(service: &Service, is_draining: bool) {
-    let before = service.is_draining.swap(is_draining, Ordering::Relaxed);
+    let before = service.is_draining.swap(is_draining, Ordering::SeqCst);
     if before != is_draining {
         let guests = service.observer.guests();
         let begins =

@@ -1,7 +1,7 @@
 //! What the admin sockets know of the daemon, and how they ask its workers.
 
-use crate::config::Config;
-use crate::nearest::nearest;
+use crate::guests::{CurrentConfig, GuestsHandle};
+use crate::nearest::no_such;
 use crate::stats::{Observed, Observer};
 use crate::worker::{Stopped, Worker};
 use std::sync::Arc;
@@ -22,8 +22,10 @@ pub enum Rights {
 pub struct Service {
     /// Collects counters.
     pub observer: Observer,
-    /// The configuration with which the daemon started.
-    pub config: Arc<Config>,
+    /// The configuration as it is.
+    pub config: CurrentConfig,
+    /// Changes the guests.
+    pub guests: GuestsHandle,
     /// Whether the daemon takes nothing new.
     pub is_draining: Arc<AtomicBool>,
 }
@@ -90,25 +92,4 @@ pub fn stuck(worker: usize) -> Fault {
     let reason =
         format!("worker {worker} has not answered for some seconds; its guests wait, too (docs/workers.md)");
     Fault::Stuck { worker: worker as u64, reason }
-}
-
-/// Says that something is not there, and which name was probably meant.
-pub fn no_such(kind: &str, name: &str, known: &[&str]) -> String {
-    match nearest(name, known.iter().copied()) {
-        Some(meant) => format!("there is no {kind} {name}: did you mean {meant}?"),
-        None if known.is_empty() => format!("there is no {kind} {name}: there is none at all"),
-        None => format!("there is no {kind} {name}: there are {}", known.join(", ")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_not_there_is_told_with_the_nearest_name() {
-        assert_eq!(no_such("guest", "vm1", &["vm2", "db"]), "there is no guest vm1: did you mean vm2?");
-        assert_eq!(no_such("guest", "x", &["vm2", "db"]), "there is no guest x: there are vm2, db");
-        assert_eq!(no_such("port", "x", &[]), "there is no port x: there is none at all");
-    }
 }

@@ -2,7 +2,46 @@
 
 use super::words::{Word, word};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Whether this process looks up no names of users and groups any more.
+static IS_CLOSED: AtomicBool = AtomicBool::new(false);
+/// Users, and then groups, that were looked up: their names and numbers.
+static FOUND: [Mutex<Option<HashMap<String, u32>>>; 2] = [Mutex::new(None), Mutex::new(None)];
+
+/// Has this process look up no names of users and groups from here on, except those that it has
+/// looked up.
+///
+/// The jail has no list of users. A C library without it might load modules and ask other
+/// processes, which no thread may do there.
+pub fn look_up_no_more_names() {
+    IS_CLOSED.store(true, Ordering::Relaxed);
+}
+
+/// Returns the number of a user (`kind` 0) or group (1) with this name.
+fn look_up(kind: usize, name: &str, find: impl FnOnce() -> Option<u32>) -> Option<u32> {
+    // Each change is one insertion, so the table is consistent even after a panic.
+    let mut found = FOUND[kind].lock().unwrap_or_else(PoisonError::into_inner);
+    let found = found.get_or_insert_default();
+    if IS_CLOSED.load(Ordering::Relaxed) {
+        return found.get(name).copied();
+    }
+    let id = find()?;
+    found.insert(name.to_owned(), id);
+    Some(id)
+}
+
+/// What to write instead of a name that is not looked up.
+fn instead() -> &'static str {
+    if IS_CLOSED.load(Ordering::Relaxed) {
+        "; give its number, as a running daemon looks up no names that are new to it"
+    } else {
+        ""
+    }
+}
 
 /// Permissions of a file, written in octal, like 0660.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +73,7 @@ impl User {
 impl Group {
     /// Returns the group with this name, if this host has one.
     pub fn named(name: &str) -> Option<Group> {
-        let id = uzers::get_group_by_name(name)?.gid();
+        let id = look_up(1, name, || Some(uzers::get_group_by_name(name)?.gid()))?;
         Some(Group { id, text: name.to_owned() })
     }
 }
@@ -52,8 +91,13 @@ impl Word for User {
     const KIND: &'static str = "a user of this host, by name or number";
 
     fn read(text: &str) -> Option<User> {
-        let id = text.parse().ok().or_else(|| Some(uzers::get_user_by_name(text)?.uid()))?;
+        let find = || Some(uzers::get_user_by_name(text)?.uid());
+        let id = text.parse().ok().or_else(|| look_up(0, text, find))?;
         Some(User { id, text: text.to_owned() })
+    }
+
+    fn hint() -> &'static str {
+        instead()
     }
 }
 
@@ -65,6 +109,10 @@ impl Word for Group {
             Ok(id) => Some(Group { id, text: text.to_owned() }),
             Err(_) => Group::named(text),
         }
+    }
+
+    fn hint() -> &'static str {
+        instead()
     }
 }
 

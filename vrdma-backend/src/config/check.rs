@@ -42,6 +42,19 @@ impl Config {
         self.check_streams(has_uplink)
     }
 
+    /// Checks what may change while the daemon runs: the guests.
+    ///
+    /// It does nothing that only a thread at the start may do. There may be no guest.
+    ///
+    /// # Errors
+    /// The guests make no sense. The message says what is wrong.
+    pub fn check_running(&self, has_uplink: bool) -> Result<()> {
+        self.limits.check()?;
+        self.check_places_at_workers()?;
+        self.check_each_guest()?;
+        self.check_streams(has_uplink)
+    }
+
     fn check_queues(&self) -> Result<()> {
         within("comp_vectors", self.comp_vectors, 1..=253)?;
         within("channels", self.channels, 1..=253)?;
@@ -77,6 +90,11 @@ impl Config {
                 );
             }
         }
+        self.check_places_at_workers()
+    }
+
+    fn check_places_at_workers(&self) -> Result<()> {
+        let workers = self.workers;
         for guest in &self.guests {
             let name = &guest.name;
             if let Some(worker) = guest.worker {
@@ -116,6 +134,10 @@ impl Config {
             !self.guests.is_empty(),
             "no guest: give --guest name=NAME,socket=PATH,mac=MAC, or [[guest]] in a file"
         );
+        self.check_each_guest()
+    }
+
+    fn check_each_guest(&self) -> Result<()> {
         let (mut names, mut places, mut macs) = (HashSet::new(), Places::default(), HashMap::new());
         places.add("", &self.admin_keys())?;
         places.add("", &self.observe_keys())?;

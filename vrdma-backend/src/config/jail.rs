@@ -43,6 +43,7 @@ impl Config {
                 .any(|guest| guest.transport != Transport::Roce && is_kernel(guest)),
             gives_sockets: self.socket_owner.is_some() || self.socket_group.is_some(),
             directories: directories_of(&mut sockets.chain(server)),
+            configuration: self.file.as_deref().and_then(|file| directory_to_show(&current.join(file))),
             connects: connected.clone().flatten().next().is_some(),
             peers: directories_of(&mut connected.flatten().map(PathBuf::as_path).chain(client)),
         }
@@ -57,6 +58,32 @@ impl Config {
         let admin = Some(admin).filter(|_| self.admin_fd.is_none());
         admin.into_iter().chain([observe]).filter(|path| path.as_os_str() != Config::NO_SOCKET)
     }
+}
+
+/// Directories that have too much beside a configuration file to be shown for its sake.
+const OF_MANY: [&str; 12] = [
+    "/",
+    "/etc",
+    "/home",
+    "/opt",
+    "/root",
+    "/run",
+    "/srv",
+    "/tmp",
+    "/usr/local/etc",
+    "/var",
+    "/var/lib",
+    "/var/tmp",
+];
+
+/// Returns the directory of the configuration file, unless it has much beside the file.
+///
+/// The directory, and not the file: an editor makes a new file.
+fn directory_to_show(file: &Path) -> Option<PathBuf> {
+    let directory = file.parent()?;
+    let is_of_many = OF_MANY.iter().any(|known| Path::new(known) == directory);
+    let is_of_a_user = directory.parent() == Some(Path::new("/home"));
+    (!is_of_many && !is_of_a_user).then(|| directory.to_owned())
 }
 
 /// The socket by which a device meets its peer.
@@ -165,6 +192,21 @@ mod tests {
             let expected = [directories, peers].map(|all| all.iter().map(PathBuf::from).collect::<Vec<_>>());
             assert_eq!([plan.directories, plan.peers], expected, "{device}");
             assert!(!plan.connects);
+        }
+    }
+
+    #[test]
+    fn the_directory_of_the_file_is_shown_unless_it_has_much_else() {
+        for (file, shown) in [
+            ("/etc/vrdma/backend.toml", Some("/etc/vrdma")),
+            ("/etc/backend.toml", None),
+            ("/root/backend.toml", None),
+            ("/home/me/backend.toml", None),
+            ("/home/me/vrdma/backend.toml", Some("/home/me/vrdma")),
+            ("/backend.toml", None),
+        ] {
+            let config = Config { file: Some(file.into()), ..Config::default() };
+            assert_eq!(config.jail().configuration.as_deref(), shown.map(Path::new), "{file}");
         }
     }
 

@@ -11,25 +11,30 @@
 mod access;
 mod args;
 mod check;
+mod fields;
 mod file;
 mod guest;
 mod jail;
 mod limits;
+mod load;
 mod own_limits;
 mod place;
 mod plain;
 mod qos;
+mod qos_change;
 mod tcp;
 mod words;
 
-pub use access::{Group, Mode, User};
+pub use access::{Group, Mode, User, look_up_no_more_names};
 pub use args::{Args, Keys};
+pub use fields::fields;
 pub use guest::{GuestConfig, Transport};
 pub use limits::GuestLimits;
 pub use own_limits::OwnLimits;
 pub use place::{Descriptor, MeetingPlace};
 pub use plain::{plain, unknown};
 pub use qos::{Qos, Weight};
+pub use qos_change::QosChange;
 pub use tcp::Tcp;
 pub use words::HostAddress;
 #[cfg(test)]
@@ -39,7 +44,6 @@ use crate::jail::{Sandbox, Seccomp};
 use crate::logger::LogLevel;
 use crate::port::{FaultsConfig, UplinkDevice};
 use anyhow::Result;
-use file::File;
 use place::{PlaceKey, place_of};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -177,30 +181,6 @@ impl Config {
     /// Most entries of a virtqueue.
     pub const MAX_QUEUE_SIZE: u16 = 1024;
 
-    /// Loads the configuration from flags, and from the file that they name.
-    ///
-    /// # Errors
-    /// The file cannot be read, or the configuration makes no sense. The message says which part.
-    pub fn load(args: &Args) -> Result<Config> {
-        let file = args.config.as_deref().map(File::read).transpose()?;
-        let said = file.as_ref().map(File::keys::<Config>).transpose()?.unwrap_or_default();
-        let mut flags = toml::Table::try_from(&args.keys)?;
-        if let Some(level) = args.verbose_level() {
-            flags.insert("log".into(), toml::Value::try_from(level)?);
-        }
-        // Flags are keys of the file, and override its values.
-        let mut keys = toml::Table::try_from(&said)?;
-        keys.extend(flags.clone());
-        let mut config: Config = keys.try_into()?;
-        config.guests.extend(args.guest.iter().cloned());
-        config.file = args.config.clone();
-        config.check().map_err(|error| match &file {
-            Some(file) => file.locate(error, &flags),
-            None => error,
-        })?;
-        Ok(config)
-    }
-
     /// Returns the configuration as a TOML file.
     ///
     /// # Errors
@@ -241,11 +221,13 @@ impl Config {
     /// function.
     pub fn resolved_guests(&self) -> Vec<GuestConfig> {
         let workers = self.workers_of();
-        let resolve = |(guest, worker): (&GuestConfig, u16)| {
-            let tcp = Some(self.tcp_of(guest));
-            GuestConfig { tcp, worker: Some(worker), ..guest.clone() }.functions()
-        };
-        self.guests.iter().zip(workers).flat_map(resolve).collect()
+        self.guests.iter().zip(workers).flat_map(|(guest, worker)| self.resolved(guest, worker)).collect()
+    }
+
+    /// Returns a guest with defaults filled in and with this worker, once for each RDMA function.
+    pub fn resolved(&self, guest: &GuestConfig, worker: u16) -> Vec<GuestConfig> {
+        let tcp = Some(self.tcp_of(guest));
+        GuestConfig { tcp, worker: Some(worker), ..guest.clone() }.functions()
     }
 
     /// Returns the worker of each guest: the one that it names, else one with the fewest guests.
@@ -260,6 +242,11 @@ impl Config {
             at as u16
         };
         self.guests.iter().map(|guest| guest.worker.unwrap_or_else(&mut least)).collect()
+    }
+
+    /// Returns the guest of this name.
+    pub fn guest(&self, name: &str) -> Option<&GuestConfig> {
+        self.guests.iter().find(|guest| guest.name == name)
     }
 
     /// Returns the number of virtqueues of a guest.

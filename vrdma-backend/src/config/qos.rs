@@ -45,6 +45,10 @@ impl Qos {
     /// Highest rate. It is beyond what any host moves.
     pub const MOST: u64 = 1_000_000_000_000;
 
+    /// The keys, as the configuration has them.
+    pub const KEYS: [&str; 8] =
+        ["weight", "tx_bytes", "rx_bytes", "tx_messages", "rx_messages", "burst_ms", "dscp", "pcp"];
+
     /// Checks the values.
     ///
     /// # Errors

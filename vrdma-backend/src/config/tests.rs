@@ -1,3 +1,4 @@
+use super::file::File;
 use super::*;
 use crate::allowed::AllowedGid;
 use crate::port::Direction;

@@ -110,6 +110,11 @@ impl<'de> Values<'de> {
     }
 }
 
+/// Returns the error for a value that is no such word.
+fn not_a<T: Word, E: de::Error>(text: &str) -> E {
+    not(text, &format!("{}{}", T::KIND, T::hint()))
+}
+
 /// Returns the error for a value of another kind.
 fn not<E: de::Error>(text: &str, kind: &str) -> E {
     E::custom(format_args!("'{text}' is not {kind}"))
@@ -194,6 +199,11 @@ pub trait Word: Sized + Display {
 
     /// Parses the value; `None` if the text is of another kind.
     fn read(text: &str) -> Option<Self>;
+
+    /// Returns what the message about a text of another kind says at its end.
+    fn hint() -> &'static str {
+        ""
+    }
 }
 
 impl Word for Mac {
@@ -249,7 +259,7 @@ pub mod word {
     /// Reads the word from a string.
     pub fn deserialize<'de, T: Word, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
         let text: String = de::Deserialize::deserialize(deserializer)?;
-        T::read(&text).ok_or_else(|| not(&text, T::KIND))
+        T::read(&text).ok_or_else(|| not_a::<T, _>(&text))
     }
 }
 
@@ -269,7 +279,7 @@ pub mod list {
         }
 
         fn visit_str<E: de::Error>(self, text: &str) -> Result<Vec<T>, E> {
-            Ok(vec![T::read(text).ok_or_else(|| not(text, T::KIND))?])
+            Ok(vec![T::read(text).ok_or_else(|| not_a::<T, E>(text))?])
         }
 
         fn visit_seq<A: de::SeqAccess<'de>>(self, mut words: A) -> Result<Vec<T>, A::Error> {

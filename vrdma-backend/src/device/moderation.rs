@@ -106,6 +106,11 @@ impl Timers {
         self.0.pop().map(|Reverse(timer)| timer)
     }
 
+    /// Forgets the timers of a device.
+    pub fn forget(&mut self, device: DeviceId) {
+        self.0.retain(|Reverse((_, other, _))| *other != device);
+    }
+
     /// Returns the time of the next timer.
     pub fn next(&self) -> Option<Instant> {
         self.0.peek().map(|Reverse((at, ..))| *at)

@@ -99,6 +99,20 @@ impl Outputs {
         self.devices[index] = Some(device);
     }
 
+    /// Removes a device that was detached. What waits for it is dropped.
+    pub fn remove(&mut self, id: DeviceId) {
+        self.publish();
+        self.dirty.retain(|(device, _)| *device != id);
+        self.quiet.retain(|(device, _)| *device != id);
+        self.timers.forget(id);
+        self.eventful.retain(|device| *device != id);
+        self.failed.retain(|(device, _)| *device != id);
+        for (_, devices) in &mut self.broken {
+            devices.retain(|device| *device != id);
+        }
+        self.devices[id.0 as usize] = None;
+    }
+
     /// Returns a device. Numbers come from this process.
     #[inline]
     pub fn device(&mut self, id: DeviceId) -> &mut Device {

@@ -21,6 +21,8 @@ pub enum Kind {
     Worker,
     /// A session of a function.
     Session,
+    /// The thread that adds guests while the daemon runs. It starts their threads.
+    Manager,
     /// The thread of the admin socket.
     Admin,
     /// The thread that binds sockets again.
@@ -31,12 +33,31 @@ pub enum Kind {
     Uplink,
 }
 
+impl Kind {
+    /// Returns the kinds whose lists a thread of this kind has: its own, and those of the threads
+    /// that it starts, because a thread never gets a call that its starter lacks.
+    pub fn lists(self) -> &'static [Kind] {
+        match self {
+            Kind::Start => &[Kind::Start],
+            Kind::Main => &[Kind::Main],
+            Kind::Worker => &[Kind::Worker],
+            Kind::Session => &[Kind::Session],
+            Kind::Manager => &[Kind::Manager, Kind::Session, Kind::Helper],
+            Kind::Admin => &[Kind::Admin],
+            Kind::Sockets => &[Kind::Sockets],
+            Kind::Helper => &[Kind::Helper],
+            Kind::Uplink => &[Kind::Uplink],
+        }
+    }
+}
+
 /// All kinds, with their names in lists.
-pub const KINDS: [(&str, Kind); 8] = [
+pub const KINDS: [(&str, Kind); 9] = [
     ("start", Kind::Start),
     ("main", Kind::Main),
     ("worker", Kind::Worker),
     ("session", Kind::Session),
+    ("manager", Kind::Manager),
     ("admin", Kind::Admin),
     ("sockets", Kind::Sockets),
     ("helper", Kind::Helper),

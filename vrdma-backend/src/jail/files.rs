@@ -82,6 +82,9 @@ pub fn ruleset(plan: &Plan) -> Result<OwnedFd> {
     for directory in &plan.directories {
         rules = allow(rules, directory, sockets)?;
     }
+    if let Some(directory) = &plan.configuration {
+        rules = allow(rules, directory, read)?;
+    }
     rules = allow(rules, Path::new("/proc/self"), read)?;
     keep_own_process();
     for path in shown(plan.uplink) {

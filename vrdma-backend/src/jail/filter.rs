@@ -40,7 +40,9 @@ impl Policy {
         for (_, kind) in KINDS {
             let mut allowed = Allowed::new();
             for (name, list) in lists {
-                add(&mut allowed, list, kind).with_context(|| format!("{name}.calls"))?;
+                for list_of in kind.lists() {
+                    add(&mut allowed, list, *list_of).with_context(|| format!("{name}.calls"))?;
+                }
                 add(&mut any, list, kind).with_context(|| format!("{name}.calls"))?;
             }
             kinds.push((kind, compile(allowed, action)?));

@@ -10,8 +10,8 @@
 //!
 //! * start a program, trace a process, mount, change its user, or gain a capability,
 //! * make memory executable,
-//! * open a file outside the directories of the sockets, `/proc/self` and a few files of the
-//!   system,
+//! * open a file outside the directories of the sockets and of the configuration file, `/proc/self`
+//!   and a few files of the system,
 //! * create a socket of a family that the configuration does not use,
 //! * make a system call that is not in the list of its kind of thread ([`Kind`]).
 //!
@@ -131,7 +131,7 @@ impl Jail {
         let plan = &self.plan;
         let asked = plan.sandbox.is_some();
         if self.has_namespaces {
-            let result = namespaces::change_root(&plan.directories, &plan.peers, &files::shown(plan.uplink));
+            let result = namespaces::change_root(plan, &files::shown(plan.uplink));
             if let Some(gaps) = result.map_or_else(
                 |error| self.lacks.note("a root directory of its own", asked, Err(error)).map(|_| None),
                 |gaps| Ok(Some(gaps)),

@@ -1,5 +1,6 @@
 //! Namespaces of the daemon, and a root directory with little in it.
 
+use super::plan::Plan;
 use anyhow::{Context, Result, ensure};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::CloneFlags;
@@ -37,22 +38,24 @@ struct Visible {
     path: PathBuf,
     source: OwnedFd,
     is_directory: bool,
+    is_read_only: bool,
 }
 
 /// Changes the root directory of all threads of this mount namespace.
 ///
-/// The new root has the directories of sockets and of `peers`, `/proc`, and the files of the system
-/// that `shown` names. The current directory keeps its name, so that relative paths lead to the
+/// The new root has the directories that `plan` names, `/proc`, and the files of the system that
+/// `shown` names. The current directory keeps its name, so that relative paths lead to the
 /// same sockets.
 ///
-/// A directory of `peers` that is missing may be made later. So its parent is shown instead, or
-/// that one's parent.
+/// A directory of sockets of others that is missing may be made later. So its parent is shown
+/// instead, or that one's parent.
 ///
 /// Returns what the new root shows more, or less, than it should.
 ///
 /// # Errors
 /// The kernel refuses a mount. The root is then the old one.
-pub fn change_root(directories: &[PathBuf], peers: &[PathBuf], shown: &[&str]) -> Result<Vec<String>> {
+pub fn change_root(plan: &Plan, shown: &[&str]) -> Result<Vec<String>> {
+    let Plan { directories, peers, configuration, .. } = plan;
     let current = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let mut sorted: Vec<&Path> = directories.iter().map(PathBuf::as_path).collect();
     ensure!(
@@ -78,6 +81,9 @@ pub fn change_root(directories: &[PathBuf], peers: &[PathBuf], shown: &[&str]) -
             path.display()
         )
     }));
+    // Nothing is made beside the configuration file, unless a socket is.
+    let configuration = configuration.as_deref().filter(|path| !sorted.contains(path));
+    sorted.extend(configuration);
     let mut visible = Vec::new();
     // Outer directories first, so that they do not hide inner ones.
     sorted.sort_by_key(|path| path.components().count());
@@ -89,7 +95,8 @@ pub fn change_root(directories: &[PathBuf], peers: &[PathBuf], shown: &[&str]) -
         // Opened before anything is hidden by the new root.
         if let Ok(source) = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             let is_directory = path.is_dir();
-            visible.push(Visible { path: path.to_owned(), source, is_directory });
+            let is_read_only = path.starts_with("/sys") || configuration == Some(path);
+            visible.push(Visible { path: path.to_owned(), source, is_directory, is_read_only });
         }
     }
     let place = PLACES.iter().find(|place| Path::new(place).is_dir()).context("no directory to mount on")?;
@@ -144,7 +151,7 @@ fn fill(root: &Path, visible: &[Visible], current: &Path) -> Result<Option<Strin
         mount(Some(source.as_str()), &target, None::<&str>, MsFlags::MS_BIND, None::<&str>)
             .with_context(|| format!("{shown} in the jail"))?;
         let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
-        if each.path.starts_with("/sys") {
+        if each.is_read_only {
             flags |= MsFlags::MS_RDONLY;
         }
         // A device does not open with MS_NODEV.

@@ -70,6 +70,8 @@ pub struct Plan {
     pub gives_sockets: bool,
     /// Absolute paths of the directories of sockets that this process makes.
     pub directories: Vec<PathBuf>,
+    /// Absolute path of the directory of the configuration file, if it may be read again.
+    pub configuration: Option<PathBuf>,
     /// Whether guests have front-ends that listen.
     pub connects: bool,
     /// Absolute paths of the directories of sockets to which this process connects. One that is

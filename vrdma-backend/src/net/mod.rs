@@ -66,6 +66,7 @@ use steer::steer;
 use switch::Switch;
 use vrdma_transport::Instant;
 use vrdma_wire::head::Head;
+use vrdma_wire::num::Mac;
 
 /// The virtqueue of frames to the guest (virtio 1.2, 5.1.2).
 pub const RECEIVE: u16 = 0;
@@ -151,24 +152,44 @@ impl Net {
         }
     }
 
-    /// Adds a guest and returns its number.
+    /// Adds a guest and returns its number, which may be that of a removed guest.
     ///
     /// At most `flood_rate` of its flooded frames a second reach other guests.
     pub fn add(&mut self, name: &str, member: Member, flood_rate: u32) -> usize {
-        self.names.push(name.to_owned());
-        self.connections.push(Weak::new());
-        self.senders.push(Sender::new(self.mtu));
-        self.have_tcp.push(false);
-        self.floods.push(Bucket::new(flood_rate));
-        self.spent.push(0);
-        self.shares.add();
-        self.outlets.receivers.push(Receiver::of(name));
-        self.switch.add(member)
+        let guest = self.switch.add(member);
+        put(&mut self.names, guest, name.to_owned());
+        put(&mut self.connections, guest, Weak::new());
+        put(&mut self.senders, guest, Sender::new(self.mtu));
+        put(&mut self.have_tcp, guest, false);
+        put(&mut self.floods, guest, Bucket::new(flood_rate));
+        put(&mut self.spent, guest, 0);
+        put(&mut self.outlets.receivers, guest, Receiver::of(name));
+        self.shares.add(guest);
+        guest
+    }
+
+    /// Removes a guest. Its front-end is gone, so its virtqueues have stopped.
+    pub fn remove(&mut self, guest: usize) {
+        self.switch.remove(guest);
+        self.names[guest] = String::new();
+        self.connections[guest] = Weak::new();
+        self.senders[guest] = Sender::new(self.mtu);
+        self.have_tcp[guest] = false;
+        self.spent[guest] = 0;
+        self.outlets.receivers[guest] = Receiver::default();
+        self.outlets.rates.remove(guest);
+        self.outlets.broken.retain(|(other, _)| *other != guest);
+        self.outlets.panicked.retain(|(other, _)| *other != guest);
     }
 
     /// Adds a guest of another worker.
     pub fn add_peer(&mut self, member: &Member) {
         self.switch.add_peer(member);
+    }
+
+    /// Removes the guest of another worker that has this MAC address.
+    pub fn remove_peer(&mut self, mac: Mac) {
+        self.switch.remove_peer(mac);
     }
 
     /// Sets the weight of a guest, by which its turns and its part of the uplink's room grow, and
@@ -346,6 +367,15 @@ impl Net {
         self.senders[guest].counters.tx_broken += 1;
         let name = &self.names[guest];
         limited!(self.violations, Warn, guest = name; "guest {name}: its transmit queue is broken: {broken}");
+    }
+}
+
+/// Puts a value at the end, or in the place of that of a removed guest.
+fn put<T>(all: &mut Vec<T>, guest: usize, value: T) {
+    if guest == all.len() {
+        all.push(value);
+    } else {
+        all[guest] = value;
     }
 }
 

@@ -64,6 +64,13 @@ impl Rates {
         rates.rx.set(self.now, &limits.rx);
     }
 
+    /// Forgets the rates and counters of a guest that is removed.
+    pub fn remove(&mut self, guest: usize) {
+        if let Some(rates) = self.guests.get_mut(guest) {
+            *rates = None;
+        }
+    }
+
     #[inline]
     fn of(&self, guest: usize) -> Option<&GuestRates> {
         self.guests.get(guest)?.as_deref()

@@ -46,10 +46,12 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Adds a guest.
-    pub fn add(&mut self) {
-        self.credit.push(0);
-        self.weights.push(1);
+    /// Adds a guest under its number, which may be that of a removed guest.
+    pub fn add(&mut self, guest: usize) {
+        let count = self.credit.len().max(guest + 1);
+        self.credit.resize(count, 0);
+        self.weights.resize(count, 1);
+        (self.credit[guest], self.weights[guest]) = (0, 1);
     }
 
     /// Sets the weight of a guest.
@@ -99,7 +101,7 @@ mod tests {
 
     fn shares(guests: usize) -> Shares {
         let mut shares = Shares::default();
-        (0..guests).for_each(|_| shares.add());
+        (0..guests).for_each(|guest| shares.add(guest));
         shares
     }
 

@@ -46,6 +46,23 @@ impl Member {
         }
     }
 
+    /// Returns what stands for a guest that was removed. No frame comes from it or goes to it.
+    fn absent() -> Member {
+        Member {
+            mac: Mac::default(),
+            extra_macs: Vec::new(),
+            any_mac: false,
+            rdma: false,
+            gids: Vec::new(),
+            vlans: Vlans::from_iter([]),
+        }
+    }
+
+    /// Returns its MAC addresses.
+    fn addresses(&self) -> impl Iterator<Item = Mac> {
+        self.extra_macs.iter().chain([&self.mac]).copied()
+    }
+
     /// Whether the guest's own list allows an IP address.
     ///
     /// Whether another guest lists the address has to be checked as well.
@@ -160,6 +177,8 @@ impl SwitchCounters {
 #[derive(Debug, Default)]
 pub struct Switch {
     members: Vec<Member>,
+    /// Numbers of members that were removed. Each is taken by the next guest.
+    free: Vec<usize>,
     /// The member that owns each MAC address.
     owners: HashMap<Mac, usize>,
     /// MAC addresses of guests of other workers, as indices into `others`.
@@ -174,22 +193,50 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Adds a guest and its port. Returns its number.
+    /// Adds a guest and its port. Returns its number, which may be that of a removed guest.
     pub fn add(&mut self, member: Member) -> usize {
-        let index = self.members.len();
-        let addresses = member.extra_macs.iter().chain([&member.mac]);
-        self.owners.extend(addresses.map(|&mac| (mac, index)));
+        let index = self.free.pop().unwrap_or(self.members.len());
+        self.owners.extend(member.addresses().map(|mac| (mac, index)));
         self.listed.insert(member.mac, &member.gids, &member.vlans);
-        self.members.push(member);
+        if index == self.members.len() {
+            self.members.push(member);
+        } else {
+            self.members[index] = member;
+        }
         index
+    }
+
+    /// Removes a guest and its port.
+    pub fn remove(&mut self, guest: usize) {
+        self.members[guest] = Member::absent();
+        self.owners.retain(|_, owner| *owner != guest);
+        self.table.forget(SwitchPort::Guest(guest));
+        self.list_again();
+        self.free.push(guest);
     }
 
     /// Adds a guest of another worker.
     pub fn add_peer(&mut self, member: &Member) {
-        let addresses = member.extra_macs.iter().chain([&member.mac]);
-        self.peers.extend(addresses.map(|&mac| (mac, self.others.len())));
+        self.peers.extend(member.addresses().map(|mac| (mac, self.others.len())));
         self.listed.insert(member.mac, &member.gids, &member.vlans);
         self.others.push(member.clone());
+    }
+
+    /// Removes the guest of another worker that has this MAC address.
+    pub fn remove_peer(&mut self, mac: Mac) {
+        self.others.retain(|other| other.mac != mac);
+        let others = self.others.iter().enumerate();
+        self.peers =
+            others.flat_map(|(index, other)| other.addresses().map(move |mac| (mac, index))).collect();
+        self.list_again();
+    }
+
+    /// Collects the IP addresses that guests list.
+    fn list_again(&mut self) {
+        self.listed = Listed::default();
+        for member in self.members.iter().chain(&self.others) {
+            self.listed.insert(member.mac, &member.gids, &member.vlans);
+        }
     }
 
     /// Returns to how many ports beyond this switch a flooded frame goes.

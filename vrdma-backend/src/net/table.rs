@@ -93,6 +93,15 @@ impl MacTable {
         entry.map(|entry| entry.port)
     }
 
+    /// Forgets all addresses behind a port.
+    pub fn forget(&mut self, port: SwitchPort) {
+        for slot in self.sets.iter_mut().flatten() {
+            if slot.is_some_and(|entry| entry.port == port) {
+                *slot = None;
+            }
+        }
+    }
+
     fn set(&mut self, key: Key) -> &mut [Option<Entry>; WAYS] {
         let at = self.hash.hash_one((key.0.number(), key.1.0)) as usize % SETS;
         &mut self.sets[at]

@@ -40,6 +40,7 @@ pub use worker_port::{Endpoint, WorkerOf, WorkerPort, slots, worker_ports};
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 use vrdma_transport::Way;
 use vrdma_wire::num::Mac;
@@ -151,6 +152,13 @@ impl Port {
     /// Releases the buffers of received frames, which have been read.
     pub fn recycle(&mut self, burst: &mut Burst) {
         self.source.driver_mut().recycle(&mut burst.0);
+    }
+
+    /// Sets the workers of all guests. A port that leads to no other workers does not need them.
+    pub fn set_table(&mut self, table: Arc<WorkerOf>) {
+        if let Source::Workers(port) = &mut self.source {
+            port.set_table(table);
+        }
     }
 
     /// Whether the port leads to other workers. They are reached while the link is down, too.

@@ -53,6 +53,11 @@ impl Inherited {
         Ok(Inherited { passed, listeners, used: Vec::new() })
     }
 
+    /// Returns no descriptors: those of a daemon that runs already.
+    pub fn nothing() -> Inherited {
+        Inherited { passed: Vec::new(), listeners: BTreeSet::new(), used: Vec::new() }
+    }
+
     /// Returns a socket of its own for an inherited descriptor, which stays open. `key` is what
     /// named the descriptor.
     ///

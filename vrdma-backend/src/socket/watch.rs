@@ -8,7 +8,8 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 
 /// Seconds between attempts to bind a file again that fails, for instance because its directory is
@@ -25,8 +26,38 @@ const PAUSE: i64 = 100_000_000;
 /// dropped.
 #[derive(Debug)]
 pub struct SocketWatch {
-    stop: Arc<OwnedFd>,
+    sockets: WatchedSockets,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The sockets that are watched. Clones are one list.
+#[derive(Clone, Debug)]
+pub struct WatchedSockets(Arc<Watched>);
+
+#[derive(Debug)]
+struct Watched {
+    listeners: Mutex<Vec<Weak<Listener>>>,
+    /// Wakes the thread, because a socket is new or the thread is to end.
+    wake: OwnedFd,
+    is_over: AtomicBool,
+}
+
+impl WatchedSockets {
+    /// Watches another socket, if its file was made here. It is forgotten with its last user.
+    pub fn add(&self, listener: &Arc<Listener>) {
+        if listener.directory().is_some() {
+            self.listeners().push(Arc::downgrade(listener));
+            self.wake();
+        }
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Vec<Weak<Listener>>> {
+        self.0.listeners.lock().expect("no thread panics with it")
+    }
+
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.0.wake, &1u64.to_ne_bytes());
+    }
 }
 
 impl SocketWatch {
@@ -34,58 +65,76 @@ impl SocketWatch {
     ///
     /// # Errors
     /// A system resource is exhausted.
-    pub fn start(listeners: Vec<Weak<Listener>>) -> Result<SocketWatch> {
-        let stop = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
+    pub fn start() -> Result<SocketWatch> {
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let (listeners, is_over) = (Mutex::default(), AtomicBool::new(false));
+        let sockets = WatchedSockets(Arc::new(Watched { listeners, wake, is_over }));
         let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).context("inotify")?;
-        let stopped = stop.clone();
+        let watched = sockets.clone();
         let thread = std::thread::Builder::new().name("sockets".into());
         let thread = thread.spawn(move || {
             jail::confine(jail::Kind::Sockets);
-            run(&events, &stopped, &listeners);
+            run(&events, &watched);
         })?;
-        Ok(SocketWatch { stop, thread: Some(thread) })
+        Ok(SocketWatch { sockets, thread: Some(thread) })
+    }
+
+    /// Returns the list of the sockets that are watched.
+    pub fn sockets(&self) -> &WatchedSockets {
+        &self.sockets
     }
 }
 
 impl Drop for SocketWatch {
     fn drop(&mut self) {
-        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        self.sockets.0.is_over.store(true, Ordering::Release);
+        self.sockets.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn run(events: &OwnedFd, stopped: &OwnedFd, listeners: &[Weak<Listener>]) {
+fn run(events: &OwnedFd, sockets: &WatchedSockets) {
+    let Watched { wake, is_over, .. } = &*sockets.0;
     let flags = WatchFlags::DELETE
         | WatchFlags::MOVED_FROM
         | WatchFlags::DELETE_SELF
         | WatchFlags::MOVE_SELF
         | WatchFlags::ONLYDIR;
     loop {
-        let all: Vec<Arc<Listener>> = listeners.iter().filter_map(Weak::upgrade).collect();
+        let all: Vec<Arc<Listener>> = {
+            let mut listeners = sockets.listeners();
+            listeners.retain(|listener| listener.strong_count() != 0);
+            listeners.iter().filter_map(Weak::upgrade).collect()
+        };
         // Watching starts before the check, so that later deletions are reported. Adding an
         // existing watch changes nothing.
         let directories: BTreeSet<_> = all.iter().filter_map(|listener| listener.directory()).collect();
+        let count = directories.len();
         let watched =
             directories.into_iter().filter(|at| inotify::add_watch(events, *at, flags).is_ok()).count();
         let missing = all.iter().filter(|listener| !listener.mend()).count();
         drop(all);
         let time = Timespec { tv_sec: AGAIN, tv_nsec: 0 };
-        let time = (missing != 0 || watched == 0).then_some(&time);
-        let mut fds = [PollFd::new(stopped, PollFlags::IN), PollFd::new(events, PollFlags::IN)];
+        let time = (missing != 0 || watched == 0 && count != 0).then_some(&time);
+        let mut fds = [PollFd::new(wake, PollFlags::IN), PollFd::new(events, PollFlags::IN)];
         match poll(&mut fds, time) {
-            Ok(_) if fds[0].revents().is_empty() => {}
-            Err(Errno::INTR) => {}
-            _ => return,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return,
         }
-        if missing == 0 {
+        let is_new = !fds[0].revents().is_empty();
+        if !is_new && missing == 0 {
             let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE };
-            match poll(&mut [PollFd::new(stopped, PollFlags::IN)], Some(&pause)) {
-                Ok(0) | Err(Errno::INTR) => {}
-                _ => return,
+            match poll(&mut [PollFd::new(wake, PollFlags::IN)], Some(&pause)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return,
             }
         }
+        if is_over.load(Ordering::Acquire) {
+            return;
+        }
+        let _ = rustix::io::read(wake, &mut [0; 8]);
         let mut buffer = [const { std::mem::MaybeUninit::uninit() }; 4096];
         let mut reader = inotify::Reader::new(events, &mut buffer);
         while reader.next().is_ok() {}

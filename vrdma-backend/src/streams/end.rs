@@ -142,6 +142,19 @@ impl Streams {
         self.close_some();
     }
 
+    /// Closes all connections of reset guests. Their peers hear of it by what is sent next.
+    pub fn close_all(&mut self) {
+        while self.close_some() {}
+    }
+
+    /// Removes a guest that [`Streams::forget`] was called for. All of its connections close.
+    pub fn remove(&mut self, device: DeviceId) {
+        self.close_all();
+        self.guests.remove(&device);
+        self.ready.remove(device);
+        self.user_tcp.remove(device);
+    }
+
     /// Closes some connections of reset guests. Returns true if there are more.
     pub(super) fn close_some(&mut self) -> bool {
         let count = self.leaving.len().min(CLOSED);

@@ -136,6 +136,12 @@ impl Ready {
         self.order.retain(|&other| other != device);
     }
 
+    /// Removes a guest. Another one may have its number later.
+    pub fn remove(&mut self, device: DeviceId) {
+        self.forget(device);
+        *self.queue(device) = Queue::default();
+    }
+
     /// Returns the number of waiting entries of all guests.
     pub fn len(&self) -> usize {
         self.count

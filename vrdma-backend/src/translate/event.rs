@@ -45,6 +45,11 @@ impl AsyncEvent {
         AsyncEvent { kind: EventKind::CM, object: 0 }
     }
 
+    /// Makes the event that the device is lost until it is reset.
+    pub fn device_lost() -> AsyncEvent {
+        AsyncEvent { kind: EventKind::DEVICE_FATAL, object: 0 }
+    }
+
     /// Makes the event that the port went up or down.
     pub fn port(is_up: bool) -> AsyncEvent {
         AsyncEvent { kind: if is_up { EventKind::PORT_ACTIVE } else { EventKind::PORT_ERR }, object: PORT }

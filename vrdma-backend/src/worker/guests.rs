@@ -9,6 +9,7 @@ use crate::net::Member;
 use crate::queue::channel::Channel;
 use crate::queue::{Call, VirtqueueSetup};
 use crate::ratelimit::limited;
+use crate::translate::event::AsyncEvent;
 use crate::translate::limits;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -162,6 +163,28 @@ impl Worker {
         self.outputs.add(device);
         self.set_qos(id, port, qos);
         id
+    }
+
+    /// Tells the driver of a device that its port is down, and that the device is lost.
+    pub fn announce_loss(&mut self, id: DeviceId) {
+        for event in [AsyncEvent::port(false), AsyncEvent::device_lost()] {
+            self.outputs.async_event(id, event);
+        }
+        let now = self.now();
+        self.outputs.flush(now);
+    }
+
+    /// Removes the device of an RDMA function whose front-end is gone.
+    pub fn remove_function(&mut self, id: DeviceId) {
+        self.detach_device(id);
+        self.streams.remove(id);
+        self.outputs.remove(id);
+        self.engine.remove_device(id);
+    }
+
+    /// Removes a guest's port of the switch, after its devices. Its front-end is gone.
+    pub fn remove_port(&mut self, port: usize) {
+        self.net.remove(port);
     }
 
     /// Starts a device, because its control queue runs. If the driver is `fresh`, the device is

@@ -8,7 +8,11 @@ use crate::device::broken::{contained, step};
 use crate::device::clock::Clock;
 use crate::gids::GidView;
 use crate::net::Member;
+use crate::port::WorkerOf;
+use std::collections::HashMap;
+use std::sync::Arc;
 use vrdma_transport::{self as transport, DeviceId, GidEntry};
+use vrdma_wire::num::Mac;
 
 impl Worker {
     /// Sets the clock that all workers share, so that time stamps of their guests can be compared.
@@ -22,6 +26,18 @@ impl Worker {
     pub fn set_others(&mut self, guests: &[GuestConfig], gids: GidView) {
         guests.iter().for_each(|guest| self.net.add_peer(&Member::of(guest)));
         self.gids = Some(gids);
+    }
+
+    /// Sets which worker has the guest with a MAC address, because a guest came or left.
+    ///
+    /// One table is for frames. The other one is for packets that are passed without frames.
+    pub fn set_tables(&mut self, frames: Arc<WorkerOf>, packets: Arc<HashMap<Mac, usize>>) {
+        if let Some(uplink) = &mut self.uplink {
+            uplink.port.set_table(frames);
+        }
+        if let Some(packet_port) = &mut self.packet_port {
+            packet_port.set_homes(packets);
+        }
     }
 
     /// Claims a GID for a guest. Returns the other guest's name if another guest has it.

@@ -30,6 +30,11 @@ impl Worker {
         }
     }
 
+    /// Closes the connections of guests whose front-ends are gone.
+    pub fn close_streams(&mut self) {
+        self.streams.close_all();
+    }
+
     /// Suspends the streams of a guest that is paused, or resumes them.
     pub(super) fn suspend_streams(&mut self, id: DeviceId, suspended: bool) {
         if self.has_streams {

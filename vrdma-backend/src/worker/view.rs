@@ -60,6 +60,11 @@ impl Worker {
         }
     }
 
+    /// Returns how many turns have ended.
+    pub fn turn_number(&self) -> u64 {
+        self.rounds.busy + self.rounds.idle
+    }
+
     /// Returns some QPs of a device, from this index on.
     pub fn qp_page(&self, id: DeviceId, from: usize) -> Page<QpView> {
         let (range, next) = page(from, self.engine.qp_indices(id));

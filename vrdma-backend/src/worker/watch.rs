@@ -4,11 +4,12 @@
 //! has a bug. Guests of other workers do not wait.
 
 use super::WorkerHandle;
+use crate::config::GuestConfig;
 use crate::jail;
 use crate::service;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,35 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct WorkerWatch {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The names of each worker's guests. Clones are one list.
+#[derive(Clone, Debug, Default)]
+pub struct WatchedNames(Arc<Mutex<Vec<Vec<String>>>>);
+
+impl WatchedNames {
+    fn lock_names(&self) -> MutexGuard<'_, Vec<Vec<String>>> {
+        self.0.lock().expect("no thread panics with it")
+    }
+
+    /// Adds guests of a worker.
+    pub fn add(&self, worker: usize, guests: &[GuestConfig]) {
+        let mut all = self.lock_names();
+        if all.len() <= worker {
+            all.resize(worker + 1, Vec::new());
+        }
+        all[worker].extend(guests.iter().map(|guest| guest.name.clone()));
+    }
+
+    /// Removes guests of a worker.
+    pub fn remove(&self, worker: usize, guests: &[GuestConfig]) {
+        self.lock_names()[worker].retain(|name| guests.iter().all(|guest| guest.name != *name));
+    }
+
+    /// Returns the names of a worker's guests.
+    fn of(&self, worker: usize) -> Vec<String> {
+        self.lock_names().get(worker).cloned().unwrap_or_default()
+    }
 }
 
 /// What is known of a worker.
@@ -58,7 +88,7 @@ impl Pulse {
 }
 
 impl WorkerWatch {
-    /// Watches these workers, each with the names of its guests.
+    /// Watches these workers. `names` are those of their guests, which may change.
     ///
     /// While none is stuck, the service manager hears that. It does so at least three times in
     /// `watchdog`, the time after which it would end this process. It also hears again a status for
@@ -67,7 +97,8 @@ impl WorkerWatch {
     /// # Errors
     /// The system has no thread left.
     pub fn start(
-        workers: Vec<(WorkerHandle, Vec<String>)>,
+        workers: Vec<WorkerHandle>,
+        names: WatchedNames,
         watchdog: Option<Duration>,
     ) -> std::io::Result<WorkerWatch> {
         let (stop, stopped) = bounded(0);
@@ -77,14 +108,14 @@ impl WorkerWatch {
             jail::confine(jail::Kind::Helper);
             let mut watched: Vec<_> = workers
                 .into_iter()
-                .map(|(handle, guests)| (handle, guests, Pulse::default(), Arc::new(AtomicBool::new(true))))
+                .map(|handle| (handle, Pulse::default(), Arc::new(AtomicBool::new(true))))
                 .collect();
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                for (number, (handle, guests, pulse, answer)) in watched.iter_mut().enumerate() {
+                for (number, (handle, pulse, answer)) in watched.iter_mut().enumerate() {
                     let now = Instant::now();
                     if let Some(change) = pulse.look(now, answer.load(Ordering::Acquire)) {
                         handle.set_stuck(pulse.is_stuck);
-                        tell(number, guests, &change);
+                        tell(number, &names.of(number), &change);
                     }
                     if pulse.asked.is_none() {
                         pulse.asked = Some(now);
@@ -94,7 +125,7 @@ impl WorkerWatch {
                     }
                 }
                 service::tell_again();
-                if watchdog.is_some() && watched.iter().all(|(_, _, pulse, _)| !pulse.is_stuck) {
+                if watchdog.is_some() && watched.iter().all(|(_, pulse, _)| !pulse.is_stuck) {
                     service::alive();
                 }
             }

@@ -164,6 +164,13 @@ pub fn worker_ports(
 }
 
 impl WorkerPort {
+    /// Sets the workers of all guests, because a guest came or left.
+    ///
+    /// The NIC's flow rules stay. A frame for which none fits is handed over to its worker.
+    pub fn set_table(&mut self, table: Arc<WorkerOf>) {
+        self.table = table;
+    }
+
     /// Returns the endpoint, which wakes the worker.
     pub fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint

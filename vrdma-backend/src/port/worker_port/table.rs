@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use vrdma_wire::num::Mac;
 
-/// The workers of all guests by MAC address. The configuration lists them all.
+/// The workers of all guests by MAC address. It is replaced when a guest comes or leaves.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerOf(HashMap<Mac, usize>);
 

@@ -71,6 +71,8 @@ pub struct Segment {
 #[derive(Default)]
 pub struct UserTcp {
     nodes: Vec<Node>,
+    /// Indices of nodes of removed guests. Each is taken by the next guest.
+    free: Vec<usize>,
     of_devices: HashMap<DeviceId, usize>,
     of_ports: BTreeMap<usize, usize>,
     ready: ReadyList,
@@ -105,10 +107,26 @@ impl UserTcp {
         let [first, second] =
             [&secret[..8], &secret[8..]].map(|half| u64::from_ne_bytes(half.try_into().expect("8 bytes")));
         let usual = Config { keep_alive: asked_after(tcp_keepalive), ..Config::default() };
-        self.of_devices.insert(device, self.nodes.len());
-        self.of_ports.insert(port, self.nodes.len());
         let memory = Budget::new(limits.stream_memory, limits.all_stream_memory, self.memory.clone());
-        self.nodes.push(Node::new(guest, (limits, memory), usual, mtu, [first, second]));
+        let node = Node::new(guest, (limits, memory), usual, mtu, [first, second]);
+        let index = self.free.pop().unwrap_or(self.nodes.len());
+        self.of_devices.insert(device, index);
+        self.of_ports.insert(port, index);
+        if index == self.nodes.len() {
+            self.nodes.push(node);
+        } else {
+            self.nodes[index] = node;
+        }
+    }
+
+    /// Removes a guest. Its users have left all sockets.
+    ///
+    /// What its connections have not sent yet is lost, as if the guest's machine were switched off.
+    pub fn remove(&mut self, device: DeviceId) {
+        let Some(index) = self.of_devices.remove(&device) else { return };
+        self.of_ports.retain(|_, node| *node != index);
+        self.nodes[index].retire();
+        self.free.push(index);
     }
 
     fn index(&self, device: DeviceId) -> usize {

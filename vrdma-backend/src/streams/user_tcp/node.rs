@@ -112,6 +112,20 @@ impl Node {
         }
     }
 
+    /// Ends all connections without a word, and takes no more segments.
+    pub fn retire(&mut self) {
+        self.mac = Mac::default();
+        (self.gids, self.vlans) = (Vec::new(), Vlans::from_iter([]));
+        for end in std::mem::take(&mut self.ends).into_values() {
+            self.budget.change(end.charged, 0);
+        }
+        self.listeners.clear();
+        (self.outgoing, self.incoming) = (FreeBuffers::default(), FreeBuffers::default());
+        // Nobody learns the secrets of a stack without connections.
+        self.stack = Stack::new([0; 2], StackLimits { connections: 0, half_open: 0, time_wait: 0 });
+        self.expected = None;
+    }
+
     /// Returns the settings of connections with a local address, or with any address.
     pub(super) fn config(&self, local: Gid, mtu: u16, traffic_class: TrafficClass) -> Config {
         let kind = usize::from(local.ipv4().is_none());

@@ -87,11 +87,22 @@ pub fn packet_ports(endpoints: &[Arc<Endpoint>], homes: HashMap<Mac, usize>) -> 
 }
 
 impl PacketPort {
-    /// Adds a device. `gate` controls access to its pinned memory. Devices are added in order of
-    /// their ids.
+    /// Adds a device. `gate` controls access to its pinned memory.
+    ///
+    /// Ids are those of removed devices, or follow the last one.
     pub fn add(&mut self, id: DeviceId, gate: Arc<PinGate>) {
-        assert_eq!(id.0 as usize, self.gates.len(), "devices are added in their order, and stay");
-        self.gates.push(gate);
+        let index = id.0 as usize;
+        if index == self.gates.len() {
+            self.gates.push(gate);
+        } else {
+            self.gates[index] = gate;
+        }
+    }
+
+    /// Sets the workers of guests with a RoCE function, by MAC address.
+    pub fn set_homes(&mut self, homes: Arc<HashMap<Mac, usize>>) {
+        self.homes = homes;
+        self.found.fill((Mac::default(), None));
     }
 
     /// Returns the channel to this guest's worker, if that is another worker.

@@ -1,0 +1,441 @@
+//! The guests that are served, and how they come, change and leave.
+
+use super::change::{Change, Changed, Refusal};
+use super::current::CurrentConfig;
+use super::difference::Difference;
+use super::fence;
+use super::sockets::{GuestSockets, guest_sockets};
+use crate::config::{Config, GuestConfig, MeetingPlace, Qos, QosChange};
+use crate::functions::{EthernetFunction, RdmaFunction};
+use crate::jail::Plan;
+use crate::logger::{self, LogLevel};
+use crate::port::Dma;
+use crate::service;
+use crate::session::{Presence, Session};
+use crate::socket::{Inherited, Listener, SocketSide, WatchedSockets};
+use crate::stats::{Observed, Observer};
+use crate::worker::{GuestPlacement, Members, Stopped};
+use anyhow::{Context, Result};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use vrdma_wire::num::Mtu;
+
+/// Reads the configuration again.
+pub type Loader = Box<dyn Fn() -> Result<Config> + Send>;
+
+/// How long the last user of a socket may take to let go of it.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often to look whether it has.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The guests that are served, with their sessions. Dropping this ends the sessions.
+pub struct Roster {
+    /// Adds guests to workers.
+    pub members: Members,
+    /// What others see of the guests.
+    pub observer: Observer,
+    /// The configuration as it is.
+    pub config: CurrentConfig,
+    /// Whether there is an uplink.
+    pub has_uplink: bool,
+    /// The largest path MTU of RDMA functions.
+    pub max_mtu: Mtu,
+    /// The uplink's device, which has to know guests' memory.
+    pub dma: Option<Dma>,
+    /// The sockets that are made again when their files are deleted.
+    pub watched: Option<WatchedSockets>,
+    /// The jail that the daemon is in, if any.
+    pub fence: Option<Plan>,
+    /// Whether the daemon takes no new front-ends.
+    pub is_draining: Arc<AtomicBool>,
+    /// Reads the configuration again; and how it was read last.
+    pub readings: Option<(Loader, Config)>,
+    /// The sessions of each guest, by its name in the configuration.
+    pub sessions: HashMap<String, Vec<Session>>,
+}
+
+impl fmt::Debug for Roster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Roster").field("sessions", &self.sessions.keys()).finish_non_exhaustive()
+    }
+}
+
+impl From<Stopped> for Refusal {
+    fn from(_: Stopped) -> Refusal {
+        Refusal::Stopping
+    }
+}
+
+impl Roster {
+    /// Carries out a change.
+    ///
+    /// # Errors
+    /// It is refused. Nothing is changed then.
+    pub fn carry_out(&mut self, change: &Change) -> Result<Changed, Refusal> {
+        if let Some(worker) = self.members.handles().iter().position(|worker| worker.is_stuck()) {
+            return Err(Refusal::Stuck(worker));
+        }
+        let done = match change {
+            Change::Add { keys } => self.add_by_keys(keys),
+            Change::Remove { name, is_forced } => self.remove(name, *is_forced),
+            Change::Set { name, keys } => self.set_by_keys(name, keys),
+            Change::Reload => self.reload(),
+        }?;
+        service::functions(self.observer.functions());
+        Ok(done)
+    }
+
+    fn add_by_keys(&mut self, keys: &str) -> Result<Changed, Refusal> {
+        let guest: GuestConfig = keys.parse().map_err(|error| Refusal::mistaken(&error))?;
+        let mut after = Config::clone(&self.config.get());
+        after.guests.push(guest.clone());
+        self.check(&after)?;
+        ensure_no_descriptor(&guest)?;
+        let sockets = self.claim(&after, &guest)?;
+        let name = guest.name.clone();
+        self.add(after, &guest, sockets)?;
+        log::info!(guest:% = name; "guest {name} is added, as an administrator says");
+        Ok(Changed { added: vec![name], ..Changed::default() })
+    }
+
+    /// Checks a configuration that is to be that of the running daemon.
+    fn check(&self, config: &Config) -> Result<(), Refusal> {
+        config.check_running(self.has_uplink).map_err(|error| Refusal::mistaken(&error))?;
+        let Some(fence) = &self.fence else { return Ok(()) };
+        fence::check(fence, config).map_err(Refusal::Impossible)
+    }
+
+    /// Opens the sockets of a guest that is to come, once for each of its RDMA functions.
+    fn claim(&self, config: &Config, guest: &GuestConfig) -> Result<Vec<GuestSockets>, Refusal> {
+        let functions = config.resolved(guest, self.worker_for(guest));
+        let open = |function: &GuestConfig| guest_sockets(config, function, &mut Inherited::nothing());
+        let opened: Result<_> = functions.iter().map(open).collect();
+        opened.map_err(|error| Refusal::impossible(&error))
+    }
+
+    /// Returns the worker of a guest that is to come: the one that it names, else one with few
+    /// guests.
+    fn worker_for(&self, guest: &GuestConfig) -> u16 {
+        let guests = self.observer.guests();
+        let count = |worker: usize| {
+            guests.iter().filter(|guest| guest.place.number == worker && !guest.is_beside).count()
+        };
+        let least = (0..self.members.handles().len()).min_by_key(|worker| count(*worker));
+        guest.worker.unwrap_or_else(|| least.unwrap_or_default() as u16)
+    }
+
+    /// Adds a guest whose configuration is checked and whose sockets are open. `after` is the
+    /// configuration with it.
+    fn add(&mut self, after: Config, guest: &GuestConfig, sockets: Vec<GuestSockets>) -> Result<(), Refusal> {
+        let functions = after.resolved(guest, self.worker_for(guest));
+        let mut all = self.all_functions();
+        all.extend(functions.iter().cloned());
+        let places = self.members.admit(&after, &functions, &all)?;
+        let opened = self.open(&after, &functions, &places, sockets);
+        if let Err(error) = opened {
+            // What was started ends again.
+            self.sessions.remove(&guest.name);
+            self.dismiss(&guest.name, &functions, &places)?;
+            return Err(Refusal::impossible(&error));
+        }
+        self.config.set(after);
+        Ok(())
+    }
+
+    /// Opens a guest to front-ends: starts the sessions of all its functions.
+    ///
+    /// # Errors
+    /// The system is out of a resource. Some of the sessions may run.
+    pub fn open(
+        &mut self,
+        config: &Config,
+        functions: &[GuestConfig],
+        places: &[GuestPlacement],
+        sockets: Vec<GuestSockets>,
+    ) -> Result<()> {
+        for ((guest, place), [rdma, net]) in functions.iter().zip(places).zip(sockets) {
+            let listeners = [&rdma, &net].map(|side| side.as_ref()?.listener().map(Arc::downgrade));
+            let admissions: Vec<_> =
+                [&rdma, &net].into_iter().flatten().map(|side| side.admission().clone()).collect();
+            if let Some(watched) = &self.watched {
+                let sides = [&rdma, &net].into_iter().flatten();
+                sides.filter_map(SocketSide::listener).for_each(|listener| watched.add(listener));
+            }
+            let sessions = self.start_sessions(config, guest, place, [rdma, net]);
+            let [rdma, net] = sessions.with_context(|| format!("guest {}", guest.name))?;
+            let presence = [&rdma, &net].map(|session| session.as_ref().map(Session::presence));
+            let sessions = self.sessions.entry(guest.configured_name().to_owned()).or_default();
+            sessions.extend([rdma, net].into_iter().flatten());
+            let (name, is_beside) = (guest.name.clone(), guest.is_beside);
+            let (config, place) = (Arc::new(guest.clone()), place.clone());
+            let gates = admissions.clone();
+            self.observer.add(Observed { name, config, place, presence, listeners, admissions, is_beside });
+            // After that: an administrator who begins a drain finds the guest in the list, or else
+            // this finds the drain.
+            let is_open = !self.is_draining.load(Ordering::SeqCst);
+            gates.iter().filter(|_| !is_open).for_each(|gate| gate.set_open(false));
+        }
+        Ok(())
+    }
+
+    fn start_sessions(
+        &self,
+        config: &Config,
+        guest: &GuestConfig,
+        place: &GuestPlacement,
+        [rdma, net]: GuestSockets,
+    ) -> Result<[Option<Session>; 2]> {
+        // Only the worker of the uplink pins guest memory for it.
+        let dma = self.dma.as_ref().filter(|_| place.number == 0).map(Dma::of_another);
+        let rdma = rdma.map(|socket| {
+            let function = RdmaFunction::new(place.worker.clone(), place.device, config, guest, self.max_mtu);
+            Session::start(guest, socket, function.with_dma(dma))
+        });
+        let net = net.map(|socket| {
+            let memory_max = config.limits_of(guest).memory_bytes();
+            let function = EthernetFunction::new(place.worker.clone(), place.port, memory_max);
+            Session::start(guest, socket, function)
+        });
+        Ok([rdma.transpose()?, net.transpose()?])
+    }
+
+    fn remove(&mut self, name: &str, is_forced: bool) -> Result<Changed, Refusal> {
+        let own = self.functions_of(name)?;
+        if !is_forced {
+            self.ensure_unused(name, &own)?;
+        }
+        let mut after = Config::clone(&self.config.get());
+        after.guests.retain(|guest| guest.name != name);
+        self.end(name, &own)?;
+        self.config.set(after);
+        log::info!(guest:% = name; "guest {name} is removed, as an administrator says");
+        Ok(Changed { removed: vec![name.to_owned()], ..Changed::default() })
+    }
+
+    /// Fails if a front-end of a guest is connected. If none is, none is let in any more.
+    fn ensure_unused(&self, name: &str, functions: &[Observed]) -> Result<(), Refusal> {
+        let admissions = || functions.iter().flat_map(|function| &function.admissions);
+        admissions().for_each(|admission| admission.set_open(false));
+        let presences: Vec<_> = functions.iter().flat_map(|each| each.presence.iter().flatten()).collect();
+        if !presences.iter().any(|presence| presence.is_connected()) {
+            return Ok(());
+        }
+        let is_open = !self.is_draining.load(Ordering::SeqCst);
+        admissions().for_each(|admission| admission.set_open(is_open));
+        let mut pids: Vec<u32> = presences.iter().filter_map(|presence| Some(presence.peer()?.0)).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        let of = match &pids[..] {
+            [] => String::new(),
+            [pid] => format!(" (process {pid})"),
+            several => {
+                format!(" (processes {})", several.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))
+            }
+        };
+        let reason = format!(
+            "guest {name}: its front-end is connected{of}: stop that VM, or remove the guest by force: it then loses its devices, and goes on without them"
+        );
+        Err(Refusal::InUse { name: name.to_owned(), pids, reason })
+    }
+
+    /// Ends a guest, whether a front-end is connected or not.
+    fn end(&mut self, name: &str, own: &[Observed]) -> Result<(), Refusal> {
+        for function in own {
+            function.admissions.iter().for_each(|admission| admission.set_open(false));
+            if function.presence[0].as_ref().is_some_and(Presence::is_connected) {
+                let device = function.place.device;
+                function.place.worker.call(move |worker| worker.announce_loss(device))?;
+            }
+        }
+        // Their threads end here, and with them the sockets.
+        self.sessions.remove(name);
+        let listeners = own.iter().flat_map(|function| function.listeners.iter().flatten());
+        listeners.for_each(wait_for_last);
+        let functions: Vec<GuestConfig> = own.iter().map(|function| (*function.config).clone()).collect();
+        let places: Vec<GuestPlacement> = own.iter().map(|function| function.place.clone()).collect();
+        Ok(self.dismiss(name, &functions, &places)?)
+    }
+
+    /// Has the workers forget a guest whose sessions have ended.
+    fn dismiss(
+        &self,
+        name: &str,
+        functions: &[GuestConfig],
+        places: &[GuestPlacement],
+    ) -> Result<(), Stopped> {
+        // Nobody asks a worker about a device that is gone.
+        let _alone = self.observer.membership.write().expect("no thread panics with it");
+        self.observer.remove(name);
+        self.members.dismiss(functions, places, &self.all_functions())
+    }
+
+    fn all_functions(&self) -> Vec<GuestConfig> {
+        self.observer.guests().iter().map(|guest| (*guest.config).clone()).collect()
+    }
+
+    /// Returns the functions of a guest.
+    fn functions_of(&self, name: &str) -> Result<Vec<Observed>, Refusal> {
+        let mut guests = self.observer.guests();
+        guests.retain(|guest| guest.config.configured_name() == name);
+        if guests.is_empty() {
+            let config = self.config.get();
+            let known: Vec<&str> = config.guests.iter().map(|guest| guest.name.as_str()).collect();
+            return Err(Refusal::no_guest(name, &known));
+        }
+        Ok(guests)
+    }
+
+    fn set_by_keys(&mut self, name: &str, keys: &str) -> Result<Changed, Refusal> {
+        let own = self.functions_of(name)?;
+        let change: QosChange = keys.parse().map_err(|error| Refusal::mistaken(&error))?;
+        let qos = change.over(&own[0].config.qos());
+        let mut after = Config::clone(&self.config.get());
+        for guest in after.guests.iter_mut().filter(|guest| guest.name == name) {
+            guest.set_qos(&qos);
+        }
+        self.check(&after)?;
+        self.set(&own, &qos)?;
+        self.config.set(after);
+        log::info!(guest:% = name; "guest {name} is changed, as an administrator says: {keys}");
+        Ok(Changed { changed: vec![name.to_owned()], ..Changed::default() })
+    }
+
+    fn set(&self, own: &[Observed], qos: &Qos) -> Result<(), Refusal> {
+        for function in own {
+            self.members.set_qos(&function.place, *qos)?;
+            self.observer.set_qos(&function.name, qos);
+        }
+        Ok(())
+    }
+
+    fn reload(&mut self) -> Result<Changed, Refusal> {
+        let Some((load, last)) = &self.readings else {
+            return Err(Refusal::NothingToRead);
+        };
+        let now = self.config.get();
+        if let Some(fence) = &self.fence {
+            fence::check_file(fence, &now).map_err(Refusal::Impossible)?;
+        }
+        let new = load().map_err(|error| Refusal::mistaken(&error))?;
+        let found = Difference::of(last, &new, &now).map_err(|error| Refusal::mistaken(&error))?;
+        let after = found.applied(&now);
+        self.check(&after)?;
+        found.add.iter().try_for_each(ensure_no_descriptor)?;
+        let leaving: Vec<(&String, Vec<Observed>)> = found
+            .remove
+            .iter()
+            .map(|name| Ok((name, self.functions_of(name)?)))
+            .collect::<Result<_, Refusal>>()?;
+        for (name, functions) in &leaving {
+            if let Err(refusal) = self.ensure_unused(name, functions) {
+                self.let_in_again(&leaving);
+                return Err(refusal);
+            }
+        }
+        // Sockets of new guests before anything ends. Those of guests that are made anew are at
+        // places that are in use until then.
+        let mut claimed = HashMap::new();
+        for guest in found.add.iter().filter(|guest| !found.remove.contains(&guest.name)) {
+            match self.claim(&after, guest) {
+                Ok(sockets) => _ = claimed.insert(guest.name.clone(), sockets),
+                Err(refusal) => {
+                    self.let_in_again(&leaving);
+                    return Err(refusal);
+                }
+            }
+        }
+        self.apply(&found, &leaving, claimed)?;
+        if let Some((_, last)) = &mut self.readings {
+            *last = new;
+        }
+        let done = names_of(&found);
+        let told = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        log::info!(
+            "the configuration was read again: guests added: {}; removed: {}; changed: {}",
+            told(&done.added),
+            told(&done.removed),
+            told(&done.changed)
+        );
+        Ok(done)
+    }
+
+    /// Does what a new reading of the configuration asks for.
+    fn apply(
+        &mut self,
+        found: &Difference,
+        leaving: &[(&String, Vec<Observed>)],
+        mut claimed: HashMap<String, Vec<GuestSockets>>,
+    ) -> Result<(), Refusal> {
+        let mut config = Config::clone(&self.config.get());
+        for (name, functions) in leaving {
+            self.end(name, functions)?;
+            config.guests.retain(|guest| guest.name != **name);
+            self.config.set(config.clone());
+        }
+        for (name, qos) in &found.set {
+            self.set(&self.functions_of(name)?, qos)?;
+            config.guests.iter_mut().filter(|guest| guest.name == *name).for_each(|guest| guest.set_qos(qos));
+            self.config.set(config.clone());
+        }
+        for guest in &found.add {
+            config.guests.push(guest.clone());
+            let sockets = match claimed.remove(&guest.name) {
+                Some(sockets) => sockets,
+                None => self.claim(&config, guest)?,
+            };
+            self.add(config.clone(), guest, sockets)?;
+        }
+        if let Some(level) = found.log {
+            config.log = level;
+            self.config.set(config);
+            if let Err(error) = logger::set(level.unwrap_or(LogLevel::Info)) {
+                log::warn!("log: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets front-ends of guests in that were to leave, and stay.
+    fn let_in_again(&self, leaving: &[(&String, Vec<Observed>)]) {
+        let is_open = !self.is_draining.load(Ordering::SeqCst);
+        let functions = leaving.iter().flat_map(|(_, functions)| functions);
+        functions.flat_map(|each| &each.admissions).for_each(|admission| admission.set_open(is_open));
+    }
+}
+
+/// Returns the names of guests that a difference is about.
+fn names_of(found: &Difference) -> Changed {
+    let is_anew = |name: &String| found.add.iter().any(|guest| guest.name == *name);
+    let (anew, removed): (Vec<String>, Vec<String>) = found.remove.iter().cloned().partition(is_anew);
+    let new = found.add.iter().map(|guest| guest.name.clone());
+    Changed {
+        added: new.filter(|name| !anew.contains(name)).collect(),
+        removed,
+        changed: found.set.iter().map(|(name, _)| name.clone()).chain(anew.iter().cloned()).collect(),
+    }
+}
+
+/// Fails if a guest that is to come would inherit a socket.
+fn ensure_no_descriptor(guest: &GuestConfig) -> Result<(), Refusal> {
+    let places = [guest.rdma_place(), guest.iwarp_place(), guest.net_place()];
+    for place in places.into_iter().flatten() {
+        if let MeetingPlace::Descriptor(descriptor) = place {
+            let name = &guest.name;
+            return Err(Refusal::Impossible(format!(
+                "guest {name}: descriptor {descriptor}: a daemon inherits descriptors at its start alone; give a path, or restart it"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Waits until a socket has no user. The thread that watches its file may be the last one.
+fn wait_for_last(listener: &Weak<Listener>) {
+    let until = Instant::now() + PATIENCE;
+    while listener.strong_count() != 0 && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
+}
