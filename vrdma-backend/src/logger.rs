@@ -72,6 +72,11 @@ pub fn set(level: LogLevel) -> Result<Option<LogLevel>, Fixed> {
     Ok(before)
 }
 
+/// Whether `RUST_LOG` decides what is logged, so that [`set`] fails.
+pub fn is_fixed() -> bool {
+    FIXED.load(Ordering::Relaxed)
+}
+
 /// Whether what is logged is what a daemon logs that was told nothing.
 pub fn is_usual() -> bool {
     FIXED.load(Ordering::Relaxed) || log::max_level() == USUAL

@@ -270,17 +270,16 @@ impl Listener {
     /// Accepts the next connection, as a blocking stream.
     ///
     /// Connections of users who may not connect are closed and logged. So are all while the daemon
-    /// drains.
+    /// drains, or while the guest is about to be removed.
     ///
     /// # Errors
     /// There is no connection (`WouldBlock`), or the system is out of a resource.
     pub fn accept(&self) -> io::Result<UnixStream> {
         let (stream, _) = self.bound.lock().expect(NO_PANIC).listener.accept()?;
         stream.set_nonblocking(false)?;
-        if !self.admission.is_open() {
+        if let Some(reason) = self.admission.refusal() {
             let mut refusals = self.refusals.lock().expect(NO_PANIC);
-            limited!(refusals, Warn;
-                "{}: a front-end is refused: the daemon drains (vrdma-ctl resume)", self.name);
+            limited!(refusals, Warn; "{}: a front-end is refused: {reason}", self.name);
             return Err(io::ErrorKind::WouldBlock.into());
         }
         self.guard.check(&stream, &self.name)?;

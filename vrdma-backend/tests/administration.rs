@@ -661,7 +661,7 @@ fn keys_of_a_guest_are_set_while_it_runs() {
 fn what_was_changed_in_the_file_is_done() {
     let configured = TempDir::new().unwrap();
     let file = configured.path().join("backend.toml");
-    std::fs::write(&file, "").unwrap();
+    std::fs::write(&file, "# No guest so far\n").unwrap();
     let daemon = Daemon::start_with(&["--config", &file.display().to_string()], |command| command);
     let mut client = daemon.admin();
     let guest = |name: &str, mac: u8, more: &str| {
@@ -717,4 +717,90 @@ fn what_was_changed_in_the_file_is_done() {
     daemon.says("the configuration was read again: guests added: none; removed: none; changed: y");
     assert_eq!(client.call(&guest::ShowGuest { name: "y".into() }).unwrap().keys["weight"], 8);
     drop(front_end);
+}
+
+/// The host's TCP is not in the jail of a daemon that began without it. That is found before a call
+/// is made for which the thread would end, and the daemon with it.
+#[test]
+fn a_new_guest_that_needs_more_than_the_jail_has_is_refused() {
+    let configured = TempDir::new().unwrap();
+    let file = configured.path().join("backend.toml");
+    std::fs::write(&file, "").unwrap();
+    let daemon = Daemon::start_with(&["--config", &file.display().to_string()], |command| command);
+    let mut client = daemon.admin();
+    let (keys, path) = third(&daemon);
+    let guest = format!("{keys},transport=iwarp,tcp=kernel,host-address=127.0.0.1");
+    let fault = refused(client.call(&guest::AddGuest { guest }));
+    assert!(
+        matches!(&fault, Fault::GuestRefused { reason } if reason.starts_with("tcp = \"kernel\"")),
+        "{fault:?}"
+    );
+    let text = format!(
+        "[[guest]]\nname = 'vm3'\nsocket = '{}'\nmac = '52:54:00:00:00:03'\nany_gid = true\n\
+         transport = 'iwarp'\ntcp = 'kernel'\nhost_address = '127.0.0.1'\n",
+        path.display()
+    );
+    std::fs::write(&file, text).unwrap();
+    let fault = refused(client.call(&daemon::Reload {}));
+    assert!(
+        matches!(&fault, Fault::NotReloaded { reason } if reason.starts_with("tcp = \"kernel\"")),
+        "{fault:?}"
+    );
+    assert_eq!(names(&mut client), ["vm1", "vm2"]);
+}
+
+/// A reload that the host refuses changes nothing, or as little as can be, and says so.
+#[test]
+fn a_reload_that_fails_is_undone() {
+    let configured = TempDir::new().unwrap();
+    let file = configured.path().join("backend.toml");
+    std::fs::write(&file, "").unwrap();
+    let daemon = Daemon::start_with(&["--config", &file.display().to_string()], |command| command);
+    let mut client = daemon.admin();
+    let below = daemon.path("below");
+    std::fs::create_dir(&below).unwrap();
+    let guest = |name: &str, mac: u8, socket: &Path| {
+        let socket = socket.display();
+        format!(
+            "[[guest]]\nname = '{name}'\nsocket = '{socket}'\nmac = '52:54:00:00:01:{mac:02x}'\nany_gid = true\n"
+        )
+    };
+    let write = |text: String| std::fs::write(&file, text).unwrap();
+    let [at_x, at_y, at_b] = [daemon.path("x"), daemon.path("y"), below.join("b")];
+    write([guest("x", 1, &at_x), guest("y", 2, &at_y), guest("b", 3, &at_b)].concat());
+    client.call(&daemon::Reload {}).unwrap();
+    let all = ["vm1", "vm2", "x", "y", "b"];
+    assert_eq!(names(&mut client), all);
+    let mut reason = || match refused(client.call(&daemon::Reload {})) {
+        Fault::NotReloaded { reason } => reason,
+        other => panic!("{other:?}"),
+    };
+    // Two guests leave, and a third moves to a place that somebody else has.
+    let taken = std::os::unix::net::UnixListener::bind(daemon.path("taken")).unwrap();
+    write(guest("y", 2, &daemon.path("taken")));
+    assert!(reason().contains("in use"));
+    drop(taken);
+    // The file was written half way.
+    write(String::new());
+    assert!(reason().contains("the file is empty"));
+    for path in [&at_x, &at_y, &at_b] {
+        UnixStream::connect(path).unwrap();
+    }
+    assert_eq!(names(&mut client), all);
+    // A place that becomes free only then cannot be had, because its directory is gone.
+    std::fs::remove_dir_all(&below).unwrap();
+    write([guest("x", 1, &at_x), guest("y", 2, &at_b)].concat());
+    let Fault::NotReloaded { reason } = refused(client.call(&daemon::Reload {})) else { panic!() };
+    assert!(reason.contains("guest y: ") && reason.contains("some guests are not as they were"), "{reason}");
+    let mut left = names(&mut client);
+    left.sort_unstable();
+    assert_eq!(left, ["vm1", "vm2", "x", "y"]);
+    UnixStream::connect(&at_y).unwrap();
+    // A guest with another name at the same place is another guest.
+    write([guest("w", 1, &at_x), guest("y", 2, &at_y)].concat());
+    client.call(&daemon::Reload {}).unwrap();
+    UnixStream::connect(&at_x).unwrap();
+    let mut left = names(&mut client);
+    left.sort_unstable();
+    assert_eq!(left, ["vm1", "vm2", "w", "y"]);
 }

@@ -74,7 +74,7 @@ pub fn set_draining(service: &Service, is_draining: bool) {
         for worker in &service.observer.workers {
             worker.tell(move |worker| worker.is_draining = is_draining);
         }
-        guests.iter().flat_map(|guest| &guest.admissions).for_each(|each| each.set_open(!is_draining));
+        guests.iter().flat_map(|guest| &guest.admissions).for_each(|each| each.set_draining(is_draining));
     }
 }
 

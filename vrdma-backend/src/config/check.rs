@@ -39,12 +39,14 @@ impl Config {
         self.check_uplink()?;
         self.check_workers()?;
         self.check_guests()?;
-        self.check_streams(has_uplink)
+        self.check_streams(has_uplink)?;
+        self.guests.iter().try_for_each(GuestConfig::check_host_addresses)
     }
 
     /// Checks what may change while the daemon runs: the guests.
     ///
-    /// It does nothing that only a thread at the start may do. There may be no guest.
+    /// It makes no system calls. So [`GuestConfig::check_host_addresses`] is to be called for new
+    /// guests, too. There may be no guest.
     ///
     /// # Errors
     /// The guests make no sense. The message says what is wrong.
@@ -210,11 +212,6 @@ impl Config {
                         "guest {name}: host_addresses = {address}: guest {other} has this address too; take it from one of them"
                     );
                 }
-                if let Err(error) = std::net::TcpListener::bind((address.0, 0)) {
-                    bail!(
-                        "guest {name}: host_addresses = {address}: no interface of this host has it ({error}); add it: ip address add {address} dev INTERFACE"
-                    );
-                }
             }
         }
         Ok(())
@@ -242,6 +239,24 @@ impl Config {
 }
 
 impl GuestConfig {
+    /// Checks that the host has the addresses of this guest's iWARP over the host's TCP.
+    ///
+    /// It opens sockets of TCP, which the jail may forbid.
+    ///
+    /// # Errors
+    /// The host lacks one. The message names it.
+    pub fn check_host_addresses(&self) -> Result<()> {
+        let name = &self.name;
+        for address in &self.host_addresses {
+            if let Err(error) = std::net::TcpListener::bind((address.0, 0)) {
+                bail!(
+                    "guest {name}: host_addresses = {address}: no interface of this host has it ({error}); add it: ip address add {address} dev INTERFACE"
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// Checks what depends on this guest alone.
     fn check(&self) -> Result<()> {
         let name = &self.name;

@@ -1,7 +1,7 @@
 //! The configuration file, and the location of a mistake in it.
 
 use super::plain::plain;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::de::DeserializeOwned;
 use std::ops::Range;
 use std::path::Path;
@@ -24,6 +24,19 @@ impl File {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).with_context(|| name.clone())?;
         Ok(File { name, text })
+    }
+
+    /// Checks that there is any text in it.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn ensure_text(&self) -> Result<()> {
+        ensure!(
+            !self.text.trim().is_empty(),
+            "{}: the file is empty: if it is to have no guest, write a line that begins with #",
+            self.name
+        );
+        Ok(())
     }
 
     /// Returns a file with this text.

@@ -3,7 +3,7 @@
 use super::{Config, Tcp, Transport};
 use crate::jail::{Plan, UplinkKind};
 use crate::port::UplinkDevice;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use vrdma_admin::{ADMIN, OBSERVE};
 
 /// Where DPDK's memif meets if no socket is named.
@@ -76,11 +76,21 @@ const OF_MANY: [&str; 12] = [
     "/var/tmp",
 ];
 
+/// Directories with nothing that is a configuration file.
+const OF_SYSTEM: [&str; 4] = ["/dev", "/proc", "/sys", "/usr/lib"];
+
 /// Returns the directory of the configuration file, unless it has much beside the file.
 ///
 /// The directory, and not the file: an editor makes a new file.
+///
+/// A path with `..` in it is not followed, because where it leads cannot be told from the path.
+/// Devices, like /dev/stdin, cannot be read again.
 fn directory_to_show(file: &Path) -> Option<PathBuf> {
     let directory = file.parent()?;
+    let is_plain = !file.components().any(|part| part == Component::ParentDir);
+    if !is_plain || OF_SYSTEM.iter().any(|known| directory.starts_with(known)) {
+        return None;
+    }
     let is_of_many = OF_MANY.iter().any(|known| Path::new(known) == directory);
     let is_of_a_user = directory.parent() == Some(Path::new("/home"));
     (!is_of_many && !is_of_a_user).then(|| directory.to_owned())
@@ -204,6 +214,8 @@ mod tests {
             ("/home/me/backend.toml", None),
             ("/home/me/vrdma/backend.toml", Some("/home/me/vrdma")),
             ("/backend.toml", None),
+            ("/etc/vrdma/../backend.toml", None),
+            ("/dev/stdin", None),
         ] {
             let config = Config { file: Some(file.into()), ..Config::default() };
             assert_eq!(config.jail().configuration.as_deref(), shown.map(Path::new), "{file}");

@@ -10,19 +10,25 @@ impl Config {
     /// # Errors
     /// The file cannot be read, or the configuration makes no sense. The message says which part.
     pub fn load(args: &Args) -> Result<Config> {
-        Config::load_checked(args, |config| config.check())
+        let file = args.config.as_deref().map(File::read).transpose()?;
+        Config::load_checked(args, file, |config| config.check())
     }
 
     /// Loads the configuration again, for a daemon that runs with it.
     ///
     /// # Errors
-    /// Those of [`Config::load`].
+    /// Those of [`Config::load`]. An empty file is an error too: it is about to be written.
     pub fn load_again(args: &Args) -> Result<Config> {
-        Config::load_checked(args, |config| config.check_running(config.uplink.is_some()))
+        let file = args.config.as_deref().map(File::read).transpose()?;
+        file.as_ref().map_or(Ok(()), File::ensure_text)?;
+        Config::load_checked(args, file, |config| config.check_running(config.uplink.is_some()))
     }
 
-    fn load_checked(args: &Args, check: impl FnOnce(&Config) -> Result<()>) -> Result<Config> {
-        let file = args.config.as_deref().map(File::read).transpose()?;
+    fn load_checked(
+        args: &Args,
+        file: Option<File>,
+        check: impl FnOnce(&Config) -> Result<()>,
+    ) -> Result<Config> {
         let said = file.as_ref().map(File::keys::<Config>).transpose()?.unwrap_or_default();
         let mut flags = toml::Table::try_from(&args.keys)?;
         if let Some(level) = args.verbose_level() {

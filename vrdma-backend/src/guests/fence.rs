@@ -50,7 +50,7 @@ pub fn check_file(start: &Plan, config: &Config) -> Result<(), String> {
     }
     let file = file.display();
     Err(format!(
-        "{file} cannot be read again: its directory has much else in it, so the daemon's jail does not show it; put the file into a directory of its own, like /etc/vrdma, and restart the daemon"
+        "{file} cannot be read again: the daemon's jail does not show its directory, which has much else in it, or is reached by `..`; put the file into a directory of its own, like /etc/vrdma, and restart the daemon"
     ))
 }
 

@@ -18,6 +18,7 @@ use crate::worker::{GuestPlacement, Members, Stopped};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::fmt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -92,8 +93,7 @@ impl Roster {
         let guest: GuestConfig = keys.parse().map_err(|error| Refusal::mistaken(&error))?;
         let mut after = Config::clone(&self.config.get());
         after.guests.push(guest.clone());
-        self.check(&after)?;
-        ensure_no_descriptor(&guest)?;
+        self.check(&after, std::slice::from_ref(&guest))?;
         let sockets = self.claim(&after, &guest)?;
         let name = guest.name.clone();
         self.add(after, &guest, sockets)?;
@@ -101,11 +101,18 @@ impl Roster {
         Ok(Changed { added: vec![name], ..Changed::default() })
     }
 
-    /// Checks a configuration that is to be that of the running daemon.
-    fn check(&self, config: &Config) -> Result<(), Refusal> {
+    /// Checks a configuration that is to be that of the running daemon. These guests are new.
+    fn check(&self, config: &Config, new: &[GuestConfig]) -> Result<(), Refusal> {
         config.check_running(self.has_uplink).map_err(|error| Refusal::mistaken(&error))?;
-        let Some(fence) = &self.fence else { return Ok(()) };
-        fence::check(fence, config).map_err(Refusal::Impossible)
+        if let Some(fence) = &self.fence {
+            fence::check(fence, config).map_err(Refusal::Impossible)?;
+        }
+        for guest in new {
+            ensure_no_descriptor(guest)?;
+            // Only here is it known that the jail allows it.
+            guest.check_host_addresses().map_err(|error| Refusal::mistaken(&error))?;
+        }
+        Ok(())
     }
 
     /// Opens the sockets of a guest that is to come, once for each of its RDMA functions.
@@ -164,6 +171,9 @@ impl Roster {
                 let sides = [&rdma, &net].into_iter().flatten();
                 sides.filter_map(SocketSide::listener).for_each(|listener| watched.add(listener));
             }
+            // Before a front-end can come.
+            let drains = self.is_draining.load(Ordering::SeqCst);
+            admissions.iter().for_each(|admission| admission.set_draining(drains));
             let sessions = self.start_sessions(config, guest, place, [rdma, net]);
             let [rdma, net] = sessions.with_context(|| format!("guest {}", guest.name))?;
             let presence = [&rdma, &net].map(|session| session.as_ref().map(Session::presence));
@@ -175,8 +185,8 @@ impl Roster {
             self.observer.add(Observed { name, config, place, presence, listeners, admissions, is_beside });
             // After that: an administrator who begins a drain finds the guest in the list, or else
             // this finds the drain.
-            let is_open = !self.is_draining.load(Ordering::SeqCst);
-            gates.iter().filter(|_| !is_open).for_each(|gate| gate.set_open(false));
+            let drains = self.is_draining.load(Ordering::SeqCst);
+            gates.iter().filter(|_| drains).for_each(|gate| gate.set_draining(true));
         }
         Ok(())
     }
@@ -205,7 +215,7 @@ impl Roster {
     fn remove(&mut self, name: &str, is_forced: bool) -> Result<Changed, Refusal> {
         let own = self.functions_of(name)?;
         if !is_forced {
-            self.ensure_unused(name, &own)?;
+            Self::ensure_unused(name, &own)?;
         }
         let mut after = Config::clone(&self.config.get());
         after.guests.retain(|guest| guest.name != name);
@@ -216,15 +226,17 @@ impl Roster {
     }
 
     /// Fails if a front-end of a guest is connected. If none is, none is let in any more.
-    fn ensure_unused(&self, name: &str, functions: &[Observed]) -> Result<(), Refusal> {
-        let admissions = || functions.iter().flat_map(|function| &function.admissions);
-        admissions().for_each(|admission| admission.set_open(false));
+    fn ensure_unused(name: &str, functions: &[Observed]) -> Result<(), Refusal> {
         let presences: Vec<_> = functions.iter().flat_map(|each| each.presence.iter().flatten()).collect();
-        if !presences.iter().any(|presence| presence.is_connected()) {
-            return Ok(());
+        let is_connected = || presences.iter().any(|presence| presence.is_connected());
+        // No front-end is turned away for a removal that is refused.
+        if !is_connected() {
+            set_leaving(functions, true);
+            if !is_connected() {
+                return Ok(());
+            }
+            set_leaving(functions, false);
         }
-        let is_open = !self.is_draining.load(Ordering::SeqCst);
-        admissions().for_each(|admission| admission.set_open(is_open));
         let mut pids: Vec<u32> = presences.iter().filter_map(|presence| Some(presence.peer()?.0)).collect();
         pids.sort_unstable();
         pids.dedup();
@@ -243,8 +255,8 @@ impl Roster {
 
     /// Ends a guest, whether a front-end is connected or not.
     fn end(&mut self, name: &str, own: &[Observed]) -> Result<(), Refusal> {
+        set_leaving(own, true);
         for function in own {
-            function.admissions.iter().for_each(|admission| admission.set_open(false));
             if function.presence[0].as_ref().is_some_and(Presence::is_connected) {
                 let device = function.place.device;
                 function.place.worker.call(move |worker| worker.announce_loss(device))?;
@@ -266,9 +278,12 @@ impl Roster {
         functions: &[GuestConfig],
         places: &[GuestPlacement],
     ) -> Result<(), Stopped> {
-        // Nobody asks a worker about a device that is gone.
-        let _alone = self.observer.membership.write().expect("no thread panics with it");
-        self.observer.remove(name);
+        {
+            // Who asked a worker about the guest has its answer, and nobody asks later. A worker
+            // that is stuck keeps nobody here.
+            let _alone = self.observer.membership.write().expect("no thread panics with it");
+            self.observer.remove(name);
+        }
         self.members.dismiss(functions, places, &self.all_functions())
     }
 
@@ -296,7 +311,7 @@ impl Roster {
         for guest in after.guests.iter_mut().filter(|guest| guest.name == name) {
             guest.set_qos(&qos);
         }
-        self.check(&after)?;
+        self.check(&after, &[])?;
         self.set(&own, &qos)?;
         self.config.set(after);
         log::info!(guest:% = name; "guest {name} is changed, as an administrator says: {keys}");
@@ -320,34 +335,48 @@ impl Roster {
             fence::check_file(fence, &now).map_err(Refusal::Impossible)?;
         }
         let new = load().map_err(|error| Refusal::mistaken(&error))?;
+        if new.guests.is_empty() && !last.guests.is_empty() {
+            return Err(Refusal::Mistaken(
+                "the configuration has no guest: is its file whole? `vrdma-ctl guest remove` removes the last guests"
+                    .to_owned(),
+            ));
+        }
         let found = Difference::of(last, &new, &now).map_err(|error| Refusal::mistaken(&error))?;
         let after = found.applied(&now);
-        self.check(&after)?;
-        found.add.iter().try_for_each(ensure_no_descriptor)?;
-        let leaving: Vec<(&String, Vec<Observed>)> = found
-            .remove
-            .iter()
-            .map(|name| Ok((name, self.functions_of(name)?)))
-            .collect::<Result<_, Refusal>>()?;
+        self.check(&after, &found.add)?;
+        if found.log.is_some() && logger::is_fixed() {
+            return Err(Refusal::Impossible(
+                "log: RUST_LOG says what is logged, until the daemon's end".to_owned(),
+            ));
+        }
+        let leaving = self.leaving(&found)?;
         for (name, functions) in &leaving {
-            if let Err(refusal) = self.ensure_unused(name, functions) {
-                self.let_in_again(&leaving);
+            if let Err(refusal) = Self::ensure_unused(name, functions) {
+                let_in_again(&leaving);
                 return Err(refusal);
             }
         }
-        // Sockets of new guests before anything ends. Those of guests that are made anew are at
-        // places that are in use until then.
+        // Sockets of new guests before anything ends, but those at places that are in use until
+        // then.
         let mut claimed = HashMap::new();
-        for guest in found.add.iter().filter(|guest| !found.remove.contains(&guest.name)) {
+        let left: Vec<&Path> = leaving
+            .iter()
+            .flat_map(|(_, functions)| functions)
+            .flat_map(|each| paths_of(&each.config))
+            .collect();
+        let is_free = |guest: &&GuestConfig| !paths_of(guest).any(|path| left.contains(&path));
+        for guest in found.add.iter().filter(is_free) {
             match self.claim(&after, guest) {
                 Ok(sockets) => _ = claimed.insert(guest.name.clone(), sockets),
                 Err(refusal) => {
-                    self.let_in_again(&leaving);
+                    let_in_again(&leaving);
                     return Err(refusal);
                 }
             }
         }
-        self.apply(&found, &leaving, claimed)?;
+        if let Err(refusal) = self.apply(&found, &leaving, claimed) {
+            return Err(self.undo(&now, refusal));
+        }
         if let Some((_, last)) = &mut self.readings {
             *last = new;
         }
@@ -362,7 +391,33 @@ impl Roster {
         Ok(done)
     }
 
+    /// Returns the guests that a difference takes away, with their functions.
+    fn leaving<'a>(&self, found: &'a Difference) -> Result<Vec<(&'a String, Vec<Observed>)>, Refusal> {
+        found.remove.iter().map(|name| Ok((name, self.functions_of(name)?))).collect()
+    }
+
+    /// Makes the guests what they were, after a change of them has failed half way.
+    ///
+    /// Returns the refusal, with what could not be undone.
+    fn undo(&mut self, before: &Config, refusal: Refusal) -> Refusal {
+        let now = self.config.get();
+        let undone = Difference::of(&now, before, &now).map_err(|error| Refusal::mistaken(&error));
+        let undone = undone.and_then(|back| {
+            let leaving = self.leaving(&back)?;
+            self.apply(&back, &leaving, HashMap::new())
+        });
+        match undone {
+            Ok(()) => refusal,
+            Err(error) => Refusal::Impossible(format!(
+                "{refusal}; some guests are not as they were, because of another error: {error}; `vrdma-ctl list` shows those that there are"
+            )),
+        }
+    }
+
     /// Does what a new reading of the configuration asks for.
+    ///
+    /// # Errors
+    /// The host refuses something. A part of it may be done.
     fn apply(
         &mut self,
         found: &Difference,
@@ -397,13 +452,25 @@ impl Roster {
         }
         Ok(())
     }
+}
 
-    /// Lets front-ends of guests in that were to leave, and stay.
-    fn let_in_again(&self, leaving: &[(&String, Vec<Observed>)]) {
-        let is_open = !self.is_draining.load(Ordering::SeqCst);
-        let functions = leaving.iter().flat_map(|(_, functions)| functions);
-        functions.flat_map(|each| &each.admissions).for_each(|admission| admission.set_open(is_open));
-    }
+/// Lets front-ends of guests in that were to leave, and stay.
+fn let_in_again(leaving: &[(&String, Vec<Observed>)]) {
+    leaving.iter().for_each(|(_, functions)| set_leaving(functions, false));
+}
+
+/// Sets whether functions of a guest are about to be removed, and so let no front-end in.
+fn set_leaving(functions: &[Observed], leaves: bool) {
+    functions.iter().flat_map(|each| &each.admissions).for_each(|admission| admission.set_leaving(leaves));
+}
+
+/// Returns the paths of a guest's sockets.
+fn paths_of(guest: &GuestConfig) -> impl Iterator<Item = &Path> {
+    let places = [guest.rdma_place(), guest.iwarp_place(), guest.net_place()];
+    places.into_iter().flatten().filter_map(|place| match place {
+        MeetingPlace::Socket(path) => Some(path),
+        MeetingPlace::Descriptor(_) | MeetingPlace::Connect(_) => None,
+    })
 }
 
 /// Returns the names of guests that a difference is about.

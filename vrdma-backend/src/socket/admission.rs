@@ -6,24 +6,42 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Whether a socket lets new front-ends in. Those that are there stay.
 ///
 /// Clones are one: a change of one is a change of all.
-#[derive(Clone, Debug)]
-pub struct Admission(Arc<AtomicBool>);
+#[derive(Clone, Debug, Default)]
+pub struct Admission(Arc<Closed>);
 
-impl Default for Admission {
-    /// Lets front-ends in.
-    fn default() -> Admission {
-        Admission(Arc::new(AtomicBool::new(true)))
-    }
+/// Why no front-end is let in.
+#[derive(Debug, Default)]
+struct Closed {
+    /// The daemon drains.
+    drains: AtomicBool,
+    /// The guest is about to be removed.
+    leaves: AtomicBool,
 }
 
 impl Admission {
-    /// Whether new front-ends are let in.
-    pub fn is_open(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    /// Returns why no new front-end is let in, as messages say it; `None` if they are let in.
+    pub fn refusal(&self) -> Option<&'static str> {
+        if self.0.leaves.load(Ordering::SeqCst) {
+            Some("the guest is about to be removed")
+        } else if self.0.drains.load(Ordering::SeqCst) {
+            Some("the daemon drains (vrdma-ctl resume)")
+        } else {
+            None
+        }
     }
 
-    /// Sets whether new front-ends are let in.
-    pub fn set_open(&self, open: bool) {
-        self.0.store(open, Ordering::Relaxed);
+    /// Whether new front-ends are let in.
+    pub fn is_open(&self) -> bool {
+        self.refusal().is_none()
+    }
+
+    /// Sets whether the daemon drains.
+    pub fn set_draining(&self, drains: bool) {
+        self.0.drains.store(drains, Ordering::SeqCst);
+    }
+
+    /// Sets whether the guest is about to be removed.
+    pub fn set_leaving(&self, leaves: bool) {
+        self.0.leaves.store(leaves, Ordering::SeqCst);
     }
 }

@@ -152,9 +152,9 @@ mod tests {
         ours.connect().unwrap();
         assert_eq!(*ours.absence.borrow(), None);
         listener.accept().unwrap();
-        ours.admission().set_open(false);
+        ours.admission().set_draining(true);
         assert_eq!(ours.connect().unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        ours.admission().set_open(true);
+        ours.admission().set_draining(false);
         ours.connect().unwrap();
         assert!(connector(&[]).connect().is_ok());
         drop(listener);
