@@ -115,8 +115,8 @@ pub fn list_files() -> String {
 /// of ours causes.
 pub fn traces(before: &str, after: &str) -> Vec<String> {
     // Lists of packages, locks and backups of lists, logs, states of services that are systemd's
-    // own, the key of DKMS, and indexes of modules.
-    const KEPT: [&str; 11] = [
+    // own, the key of DKMS, and indexes of modules. rdma-core leaves its group.
+    const KEPT: [&str; 12] = [
         "/var/cache/",
         "/var/log/",
         "/var/lib/apt/",
@@ -128,6 +128,7 @@ pub fn traces(before: &str, after: &str) -> Vec<String> {
         "/etc/.pwd.lock",
         "/etc/.updated",
         "/var/.updated",
+        "group rdma",
     ];
     let is_kept = |file: &str| {
         KEPT.iter().any(|kept| file == *kept || (kept.ends_with(['/', '.']) && file.starts_with(kept)))
@@ -195,6 +196,7 @@ mod tests {
         assert_eq!(traces(before, before), [""; 0]);
         assert_eq!(traces(before, "/etc\n/etc/vrdma\n/var/log/b\n"), ["/etc/hosts", "/etc/vrdma"]);
         assert_eq!(traces("", "/etc/passwd-\n/usr/lib/modules/6/modules.dep\n/var/lib/dkms\n"), [""; 0]);
-        assert_eq!(traces("", "/usr/lib/modules/6/updates\n/var/lib/dkms/vrdma\n").len(), 2);
+        let ours = "/usr/lib/modules/6/updates\n/var/lib/dkms/vrdma\nuser vrdma\ngroup vrdma\n";
+        assert_eq!(traces("", ours).len(), 4);
     }
 }

@@ -54,8 +54,6 @@ pub fn run(plan: &TenMinutesPlan) -> Result<()> {
     run.page(&blocks)?;
     let left = host::traces(&before, &run.host.files()?);
     ensure!(left.is_empty(), "the page's commands leave on the host:\n{}", left.join("\n"));
-    let users = run.host.run("getent passwd vrdma vmm || true; systemctl list-units --all 'vrdma*'", SLOW)?;
-    ensure!(!users.contains("vrdma-backend") && !users.contains(":x:"), "something is left:\n{users}");
     println!("{PAGE}: {} blocks of commands succeeded", run.number);
     Ok(())
 }
