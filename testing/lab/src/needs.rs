@@ -190,6 +190,7 @@ fn install(packages: &[&str]) -> Result<()> {
         policy=/usr/sbin/policy-rc.d
         if [ ! -e $policy ]; then
             trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+            trap 'exit 1' HUP INT TERM
             printf '#!/bin/sh\\nexit 101\\n' >$policy && chmod 755 $policy
         fi
         apt-get install -y --no-install-recommends \"$@\"";
