@@ -11,7 +11,7 @@ use vrdma_tests::abi::cqe::WcStatus;
 use vrdma_tests::cm::connected;
 use vrdma_tests::lab::over_tcp;
 use vrdma_tests::verbs::{Data, Request};
-use vrdma_tests::{Lab, LabOptions, QpOptions};
+use vrdma_tests::{GuestTcp, Lab, LabOptions, QpOptions};
 
 fn ip(arguments: &str) {
     let status = Command::new("ip").args(arguments.split(' ')).status();
@@ -50,4 +50,23 @@ fn a_peer_that_vanishes_is_noticed_and_one_that_is_silent_is_not_taken_for_it() 
     }
     a.cq.expect(a.qp.number, 1, WcStatus::WR_FLUSH_ERR);
     b.cq.expect(b.qp.number, 2, WcStatus::WR_FLUSH_ERR);
+}
+
+/// With the daemon's own TCP, too, peers that are idle answer when they are asked whether they live.
+#[test]
+fn idle_peers_of_the_daemons_own_tcp_stay_connected() {
+    for (hosts, workers) in [(1, 1), (1, 2), (2, 1)] {
+        // Two questions without an answer end a connection, so one that is late does not.
+        let options = LabOptions { tcp_keepalive: 2, workers, ..LabOptions::default() };
+        let lab = Lab::of_tcp_with(GuestTcp::Own, hosts, options);
+        let ((mut a, _), (mut b, _)) = connected(&lab.guests[0], &lab.guests[1], 4096, &QpOptions::default());
+        b.recv_any(1);
+        for side in [&a, &b] {
+            let event = side.guest().cm_event_within(Duration::from_millis(3500));
+            assert!(event.is_none(), "{hosts} hosts, {workers} workers: {event:?}");
+        }
+        a.post(&Request::send(a.qp.tag(1), Data::Inline(b"still there")).signaled(true));
+        a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
+        b.cq.expect(b.qp.number, 1, WcStatus::SUCCESS);
+    }
 }
