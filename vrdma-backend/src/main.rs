@@ -69,7 +69,7 @@ fn reload(daemon: &Daemon) {
         // What was changed is logged by who changed it.
         Ok(Ok(_)) => {}
         Ok(Err(Refusal::NothingToRead)) => log::warn!("SIGHUP is ignored: {}", Refusal::NothingToRead),
-        Ok(Err(refusal)) => log::error!("the configuration was read again, and changes nothing: {refusal}"),
+        Ok(Err(refusal)) => log::error!("the configuration was read again, and is refused: {refusal}"),
         Err(_) => log::error!("the configuration is not read again: {}", Refusal::Stopping),
     }
 }

@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::RecvFlags;
 use std::cell::RefCell;
 use std::fmt::{Display, Formatter};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -166,7 +166,7 @@ impl<F: Function> Guest<F> {
             if events[..count].iter().any(|event| event.data() == STOP) {
                 return Ok(());
             }
-            let served = match self.side.front_end() {
+            let served = match self.admit() {
                 Ok(stream) => self.serve_contained(stream),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(()),
                 Err(error) => Err(error.into()),
@@ -178,6 +178,20 @@ impl<F: Function> Guest<F> {
                 std::thread::sleep(PAUSE);
             }
         }
+    }
+
+    /// Lets a front-end in, if there is one and it may come.
+    ///
+    /// Whoever closes the socket's gate and then asks whether a front-end is connected has either
+    /// kept it out, or sees it.
+    ///
+    /// # Errors
+    /// There is none (`WouldBlock`), or the system is out of a resource.
+    fn admit(&self) -> io::Result<UnixStream> {
+        let mut connection = self.connection.lock().expect("no thread panics with it");
+        let stream = self.side.front_end()?;
+        *connection = Some(stream.try_clone()?);
+        Ok(stream)
     }
 
     /// Serves a front-end until it leaves, breaks the rules, or triggers a panic.
@@ -213,11 +227,15 @@ impl<F: Function> Guest<F> {
             Ok(peer) => self.visit(&format!("connected: {peer}")),
             Err(_) => self.visit("connected"),
         }
-        // Clone both before either is in use. If one clone fails, no other copy is left, and the
-        // front-end sees at once that the connection ended.
-        let (for_memory, for_end) = (stream.try_clone()?, stream.try_clone()?);
+        let for_memory = match stream.try_clone() {
+            Ok(stream) => stream,
+            Err(error) => {
+                // No copy is left, and the front-end sees at once that the connection ended.
+                *self.connection.lock().expect("no thread panics with it") = None;
+                return Err(error.into());
+            }
+        };
         self.front_end().connect(for_memory);
-        *self.connection.lock().expect("no thread panics with it") = Some(for_end);
         let _counted = CountedFrontEnd::count();
         let result = self.converse(stream);
         if let Some(stream) = self.connection.lock().expect("no thread panics with it").take() {

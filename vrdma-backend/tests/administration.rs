@@ -767,9 +767,10 @@ fn a_reload_that_fails_is_undone() {
     };
     let write = |text: String| std::fs::write(&file, text).unwrap();
     let [at_x, at_y, at_b] = [daemon.path("x"), daemon.path("y"), below.join("b")];
-    write([guest("x", 1, &at_x), guest("y", 2, &at_y), guest("b", 3, &at_b)].concat());
+    // The guest that cannot be had later is the first one to come back.
+    write([guest("b", 3, &at_b), guest("x", 1, &at_x), guest("y", 2, &at_y)].concat());
     client.call(&daemon::Reload {}).unwrap();
-    let all = ["vm1", "vm2", "x", "y", "b"];
+    let all = ["vm1", "vm2", "b", "x", "y"];
     assert_eq!(names(&mut client), all);
     let mut reason = || match refused(client.call(&daemon::Reload {})) {
         Fault::NotReloaded { reason } => reason,

@@ -55,6 +55,12 @@ impl Bucket {
         u64::try_from(u128::from(time) * u128::from(self.rate.get()) / SECOND).unwrap_or(u64::MAX)
     }
 
+    /// Returns how many units a full bucket holds, rounded down.
+    fn holds(&self) -> u64 {
+        let units = self.burst.as_nanos() * u128::from(self.rate.get()) / SECOND;
+        u64::try_from(units).unwrap_or(u64::MAX)
+    }
+
     /// Returns the time in which the bucket gets this many units.
     fn time_of(&self, units: u64) -> Duration {
         let time = u128::from(units) * SECOND / u128::from(self.rate.get());
@@ -167,6 +173,11 @@ impl Meter {
     pub fn time_of(&self, bytes: u64, messages: u64) -> Duration {
         let time = |bucket: &Option<Bucket>, units| bucket.as_ref().map(|bucket| bucket.time_of(units));
         time(&self.bytes, bytes).max(time(&self.messages, messages)).unwrap_or_default()
+    }
+
+    /// Returns how many bytes may be saved up.
+    pub fn holds(&self) -> u64 {
+        self.bytes.as_ref().map_or(u64::MAX, Bucket::holds)
     }
 
     /// Returns how many bytes may move without a debt; `None` if there is no limit.

@@ -309,6 +309,8 @@ impl Rates {
         let (at, latest) = (at.max(way.reserved), now + SLOW_CHECK);
         let is_its_own = at <= latest;
         if is_its_own {
+            // A turn moves no more than may be saved up. What it moves beyond that is a debt.
+            let next = next.min(way.meter.holds());
             way.reserved = at + way.meter.time_of(next, 1);
         }
         let at = at.min(latest);

@@ -98,6 +98,32 @@ fn on_one_host_sender_and_receiver_are_limited_for_each_operation_and_length() {
     }
 }
 
+/// A turn may move less than the next piece of a message. Then it takes no more time than for that.
+#[test]
+fn on_one_host_long_messages_reach_rates_that_hold_less_than_a_turn() {
+    for (bytes, burst) in [(1_000_000, 10), (10_000_000, 10), (100_000_000, 1)] {
+        let limit =
+            RateLimit { bytes: NonZeroU64::new(bytes), messages: None, burst: Duration::from_millis(burst) };
+        for is_read in [false, true] {
+            let mut pair = Pair::connected();
+            let limits = match is_read {
+                true => RateLimits { tx: limit, ..RateLimits::default() },
+                false => RateLimits { rx: limit, ..RateLimits::default() },
+            };
+            let peer = pair.b.device;
+            pair.engine.set_rates(pair.now, peer, &limits).unwrap();
+            let op = |b: &End| match is_read {
+                true => SendOp::Read { remote: b.remote(0) },
+                false => write_to(b.remote(0)),
+            };
+            let length = 50_000;
+            let done = second(&mut pair, op, length) * u64::from(length);
+            let (least, most) = (bytes * 9 / 10 - u64::from(length), bytes * 11 / 10 + 2 * u64::from(length));
+            assert!((least..=most).contains(&done), "{bytes} and {burst} ms, READ {is_read}: {done}");
+        }
+    }
+}
+
 #[test]
 fn a_device_without_limits_is_not_held_up_by_one_with_limits() {
     let mut pair = Pair::connected();

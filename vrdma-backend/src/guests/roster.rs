@@ -74,7 +74,7 @@ impl Roster {
     /// Carries out a change.
     ///
     /// # Errors
-    /// It is refused. Nothing is changed then.
+    /// It is refused. Nothing is changed then, unless the refusal says so.
     pub fn carry_out(&mut self, change: &Change) -> Result<Changed, Refusal> {
         if let Some(worker) = self.members.handles().iter().position(|worker| worker.is_stuck()) {
             return Err(Refusal::Stuck(worker));
@@ -401,17 +401,34 @@ impl Roster {
     /// Returns the refusal, with what could not be undone.
     fn undo(&mut self, before: &Config, refusal: Refusal) -> Refusal {
         let now = self.config.get();
-        let undone = Difference::of(&now, before, &now).map_err(|error| Refusal::mistaken(&error));
-        let undone = undone.and_then(|back| {
-            let leaving = self.leaving(&back)?;
-            self.apply(&back, &leaving, HashMap::new())
-        });
-        match undone {
-            Ok(()) => refusal,
-            Err(error) => Refusal::Impossible(format!(
-                "{refusal}; some guests are not as they were, because of another error: {error}; `vrdma-ctl list` shows those that there are"
-            )),
+        let back = match Difference::of(&now, before, &now) {
+            Ok(back) => back,
+            Err(error) => return Refusal::Impossible(format!("{refusal}; it is not undone: {error:#}")),
+        };
+        // Each guest by itself, so that one that cannot be had keeps no other away.
+        let steps =
+            back.remove.iter().map(|name| Difference { remove: vec![name.clone()], ..Difference::default() });
+        let set = back.set.iter().map(|set| Difference { set: vec![set.clone()], ..Difference::default() });
+        let add =
+            back.add.iter().map(|guest| Difference { add: vec![guest.clone()], ..Difference::default() });
+        let undo = |step: Difference| {
+            let leaving = self.leaving(&step)?;
+            self.apply(&step, &leaving, HashMap::new())
+        };
+        let errors: Vec<String> = steps
+            .chain(set)
+            .chain(add)
+            .map(undo)
+            .filter_map(Result::err)
+            .map(|error| error.to_string())
+            .collect();
+        if errors.is_empty() {
+            return refusal;
         }
+        Refusal::Impossible(format!(
+            "{refusal}; some guests are not as they were ({}): `vrdma-ctl list` shows those that there are",
+            errors.join("; ")
+        ))
     }
 
     /// Does what a new reading of the configuration asks for.
@@ -502,7 +519,11 @@ fn ensure_no_descriptor(guest: &GuestConfig) -> Result<(), Refusal> {
 /// Waits until a socket has no user. The thread that watches its file may be the last one.
 fn wait_for_last(listener: &Weak<Listener>) {
     let until = Instant::now() + PATIENCE;
-    while listener.strong_count() != 0 && Instant::now() < until {
+    while listener.strong_count() != 0 {
+        if Instant::now() >= until {
+            log::warn!("the socket of a guest that is removed is still in use after {PATIENCE:?}");
+            return;
+        }
         std::thread::sleep(LOOK);
     }
 }

@@ -68,15 +68,20 @@ until vrdma_metrics=$(perl -MIO::Socket::INET -e '
     my $s = IO::Socket::INET->new("127.0.0.1:9471") or exit 1;
     print $s "GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"; print <$s>'); do
     left=$((left - 1))
-    [ $left -gt 0 ] && kill -0 $exporter
+    if [ $left -eq 0 ] || ! kill -0 $exporter; then
+        echo "the exporter does not answer" >&2
+        exit 1
+    fi
     sleep 0.1
 done
 echo "$vrdma_metrics" | grep '^vrdma_up 1'
 kill $exporter
 wait $exporter
 kill $daemon
-wait $daemon || true
+ended=0
+wait $daemon || ended=$?
 cat /tmp/daemon.log
+expect "the daemon's exit status" 0 $ended
 userdel a-vmm
 userdel stranger
 rm /etc/vrdma/backend.toml
