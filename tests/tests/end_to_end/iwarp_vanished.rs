@@ -52,7 +52,7 @@ fn a_peer_that_vanishes_is_noticed_and_one_that_is_silent_is_not_taken_for_it() 
     b.cq.expect(b.qp.number, 2, WcStatus::WR_FLUSH_ERR);
 }
 
-/// With the daemon's own TCP, too, peers that are idle answer when they are asked whether they live.
+/// With the daemon's own TCP, too, idle peers answer when they are asked whether they live.
 #[test]
 fn idle_peers_of_the_daemons_own_tcp_stay_connected() {
     for (hosts, workers) in [(1, 1), (1, 2), (2, 1)] {
