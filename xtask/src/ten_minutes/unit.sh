@@ -152,5 +152,7 @@ systemctl log-level info
 
 apt-get --autoremove purge vrdma-backend vrdma-ctl vrdma-exporter
 rm -r /etc/vrdma '/etc/systemd/system/vrdma-socket@.socket'
+# systemd leaves the directory of sockets, but no socket in it (docs/packages.md, "Removal").
+rmdir /run/vrdma-sockets
 deluser --system a-vmm
 deluser --system vrdma
