@@ -241,7 +241,7 @@ fn open_uplink(config: &Config) -> Result<Option<Port>> {
         driver = Box::new(Capture::new(driver, file)?);
     }
     if let Some(faults) = &config.faults {
-        driver = Box::new(Faults::new(driver, *faults));
+        driver = Box::new(Faults::new(driver, faults.clone()));
     }
     Ok(Some(Port::new(driver)))
 }

@@ -245,6 +245,40 @@ fn checksum(header: &RawV4) -> u16 {
     inverted(words.sum())
 }
 
+/// The bits of a traffic class that tell of congestion (RFC 3168, 5). Both mean that it was met.
+const ECN: u8 = 3;
+
+/// Marks a packet as one that met congestion, if its ends understand that. Returns whether they do.
+///
+/// `packet` begins behind the Ethernet header.
+pub(crate) fn mark(ethertype: u16, packet: &mut [u8]) -> bool {
+    match ethertype {
+        eth::IPV4 => {
+            let Ok((raw, _)) = RawV4::mut_from_prefix(packet) else { return false };
+            let before = u16::from_be_bytes([raw.version_ihl, raw.tos]);
+            let is_capable = raw.tos & ECN != 0;
+            if is_capable {
+                raw.tos |= ECN;
+                let after = u16::from_be_bytes([raw.version_ihl, raw.tos]);
+                // The header may have options, so the checksum is changed, not made (RFC 1624, 3).
+                let sum = u32::from(!raw.checksum.get()) + u32::from(!before) + u32::from(after);
+                raw.checksum = inverted(sum).into();
+            }
+            is_capable
+        }
+        eth::IPV6 => {
+            let Ok((raw, _)) = RawV6::mut_from_prefix(packet) else { return false };
+            let word = raw.version_class_label.get();
+            let is_capable = (word >> 20) as u8 & ECN != 0;
+            if is_capable {
+                raw.version_class_label = (word | u32::from(ECN) << 20).into();
+            }
+            is_capable
+        }
+        _ => false,
+    }
+}
+
 /// Returns the complement of a folded sum of 16-bit words.
 #[inline]
 fn inverted(sum: u32) -> u16 {

@@ -9,6 +9,7 @@
 //! | [`icrc`] | the invariant CRC of RoCEv2 |
 //! | [`head`] | the first headers of a frame, by which a switch forwards it |
 //! | [`eth`] | the Ethernet header and its 802.1Q tag |
+//! | [`ecn`] | marks of congestion in IP headers |
 //! | [`entropy`] | UDP source ports |
 //! | [`iwarp`] | iWARP: MPA, DDP and RDMAP (with the feature `std`, which its CRC needs) |
 //! | [`tcp`] | the header of a TCP segment and its options |
@@ -24,6 +25,7 @@
 
 mod bth;
 pub mod checksum;
+pub mod ecn;
 pub mod entropy;
 pub mod eth;
 mod ext;

@@ -141,7 +141,8 @@ pub struct Keys {
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
     /// Faults on the uplink, for tests:
-    /// loss=RATE,dup=RATE,reorder=RATE,corrupt=RATE,delay=RATE,delay_us=N,seed=N,dir=rx|tx|both
+    /// loss=RATE,burst=N,drop=N|KIND/N,dup=RATE,reorder=RATE,reorder_us=N,corrupt=RATE,delay=RATE,
+    /// delay_us=N,rate=BYTES,queue=BYTES,ecn_min=BYTES,ecn_max=BYTES,seed=N,dir=rx|tx|both
     #[arg(long, value_name = "KEY=VALUE,...")]
     pub faults: Option<FaultsConfig>,
     /// Whose TCP iWARP uses: own (over the uplink) or kernel (the host's) [default: own]
@@ -190,7 +191,7 @@ fn tcp(text: &str) -> Result<Tcp, String> {
     }
 }
 
-/// Parses `loss=0.01,dup=0.01,reorder=0.01,corrupt=0,delay=0.1,delay_us=500,seed=7,dir=tx`.
+/// Parses `loss=0.01,dup=0.01,drop=ack/100,rate=125000000,seed=7,dir=tx`.
 ///
 /// Each part is optional. The keys are those of the file.
 impl FromStr for FaultsConfig {

@@ -27,7 +27,7 @@ pub use dma::{Dma, DmaMapper, DmaMapping};
 pub use dpdk::{Eal, Ethdev};
 pub use driver::{Burst, Capabilities, Driver, Frames, Queues, Wakeup};
 pub use external::External;
-pub use faults::{Direction, Faults, FaultsConfig};
+pub use faults::{Direction, Faults, FaultsConfig, PacketKind, PlannedLoss};
 pub use frame::{Frame, Origin};
 pub use offload::{Checksums, Offload};
 pub use open::open;

@@ -115,8 +115,8 @@ fn a_frame_out_of_order_is_overtaken_by_a_few() {
 fn the_last_frames_are_not_held_for_ever() {
     let mut bench = Bench::new("reorder=1");
     assert!(bench.run(0..10, Duration::ZERO).is_empty());
-    assert_eq!(bench.bad.held(), Some(MAX_WAIT));
-    assert_eq!(bench.run(0..0, MAX_WAIT).len(), 10);
+    assert_eq!(bench.bad.held(), Some(Duration::from_millis(2)));
+    assert_eq!(bench.run(0..0, Duration::from_millis(2)).len(), 10);
     assert_eq!(bench.bad.held(), None);
 }
 
@@ -126,6 +126,75 @@ fn delay_is_as_long_as_it_was_said() {
     assert!(bench.run(0..10, Duration::from_micros(499)).is_empty());
     assert_eq!(bench.bad.held(), Some(Duration::from_micros(1)));
     assert_eq!(bench.run(0..0, Duration::from_micros(500)).len(), 10);
+}
+
+#[test]
+fn a_reordered_frame_waits_as_long_as_it_was_said() {
+    let mut bench = Bench::new("reorder=1,reorder_us=70");
+    assert!(bench.run(0..1, Duration::from_micros(69)).is_empty());
+    assert_eq!(bench.run(0..0, Duration::from_micros(70)).len(), 1);
+}
+
+#[test]
+fn losses_come_in_bursts_of_the_length_and_rate_that_were_said() {
+    const COUNT: u32 = 1_000_000;
+    for (loss, burst) in [(0.01, 1.), (0.01, 8.), (0.2, 3.), (0.5, 1.5)] {
+        let mut bench = Bench::new(&format!("loss={loss},burst={burst}"));
+        let all = bench.run(0..COUNT, LATER);
+        let lost = bench.counter("fault_tx_lost") as f64;
+        let gaps = all.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count() as f64;
+        let (rate, mean) = (lost / f64::from(COUNT), lost / gaps);
+        assert!((rate / loss - 1.).abs() < 0.05, "loss={loss},burst={burst}: {rate} are lost");
+        // Losses that are independent of each other follow each other at times, too.
+        let expected = if burst == 1. { 1. / (1. - loss) } else { burst };
+        assert!((mean / expected - 1.).abs() < 0.05, "loss={loss},burst={burst}: {mean} in a burst");
+    }
+}
+
+#[test]
+fn frames_are_lost_by_their_number() {
+    let mut bench = Bench::new("drop=1,drop=5,drop=100");
+    let all = bench.run(0..50, LATER);
+    let expected = (0..50).filter(|number| ![0, 4].contains(number)).map(|number| (number, true));
+    assert!(all == expected.collect::<Vec<_>>());
+    assert_eq!(bench.counter("fault_tx_dropped"), 2);
+}
+
+/// The rate of the bottleneck of these tests, in which a frame takes a millisecond.
+const RATE: u64 = 64_000;
+
+#[test]
+fn a_bottleneck_has_a_rate_and_keeps_the_order() {
+    let mut bench = Bench::new(&format!("rate={RATE},queue=6400"));
+    assert!(bench.run(0..100, Duration::from_micros(999)).is_empty());
+    assert_eq!(bench.bad.held(), Some(Duration::from_micros(1)));
+    assert_eq!(bench.run(0..0, Duration::from_millis(1)), [(0, true)]);
+    assert_eq!(bench.run(0..0, Duration::from_millis(50)).last(), Some(&(49, true)));
+    // It was idle for a while. That is no credit.
+    assert_eq!(bench.run(0..0, Duration::from_millis(200)).len(), 50);
+    bench.run(100..102, Duration::from_micros(200_999));
+    assert_eq!(bench.bad.held(), Some(Duration::from_micros(1)));
+    assert_eq!(bench.run(0..0, Duration::from_millis(202)).len(), 2);
+    assert_eq!(bench.bad.held(), None);
+}
+
+#[test]
+fn a_full_queue_loses_frames() {
+    let mut bench = Bench::new(&format!("rate={RATE},queue=200"));
+    assert_eq!(bench.run(0..10, LATER).len(), 3);
+    assert_eq!(bench.counter("fault_tx_overflowed"), 7);
+    // A frame that is longer than the queue passes if it is alone.
+    let mut bench = Bench::new(&format!("rate={RATE},queue=1"));
+    assert_eq!(bench.run(0..2, LATER).len(), 1);
+    assert_eq!(bench.counter("fault_tx_overflowed"), 1);
+}
+
+#[test]
+fn faults_happen_behind_the_bottleneck() {
+    let mut bench = Bench::new(&format!("rate={RATE},delay=1,delay_us=500"));
+    assert!(bench.run(0..1, Duration::from_micros(1000)).is_empty());
+    assert_eq!(bench.bad.held(), Some(Duration::from_micros(500)));
+    assert_eq!(bench.run(0..0, Duration::from_micros(1500)), [(0, true)]);
 }
 
 #[test]
@@ -170,7 +239,15 @@ fn mistakes_are_named() {
         ("delay_us=18446744073709551615", "faults.delay_us = 18446744073709551615: give a number"),
         ("seed=18446744073709551616", "seed: '18446744073709551616' is not a number that fits here"),
         ("loss=x", "loss: 'x' is not a number"),
-        ("colour=1", "there is no key colour: there are loss, dup"),
+        ("colour=1", "there is no key colour: there are loss, burst"),
+        ("burst=0", "faults.burst = 0: give a number from 1 to 1000000"),
+        ("burst=4,loss=0.9", "faults.loss = 0.9: with bursts of 4 frames, at most 0.800 of all are lost"),
+        ("drop=0", "drop: '0' in '0' is not a number from 1 on"),
+        ("drop=ack/x", "drop: 'x' in 'ack/x' is not a number from 1 on"),
+        ("drop=acks/7", "drop: there is no kind acks: did you mean ack?"),
+        ("drop=colour/7", "drop: there is no kind colour: there are tail, ack, nak"),
+        ("rate=1,ecn_min=2,ecn_max=1", "faults.ecn_min = 2: it is more than ecn_max, 1"),
+        ("ecn_max=1", "faults.ecn_max = 1: without a bottleneck nothing waits"),
         ("dir=up", "dir: there is no value up: there are rx, tx, both"),
         ("loss", "KEY=VALUE"),
     ] {
