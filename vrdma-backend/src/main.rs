@@ -2,10 +2,12 @@
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use crossbeam_channel::RecvTimeoutError;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{ErrorKind, Write};
 use std::sync::Arc;
+use std::time::Duration;
 use vrdma_backend::allocator::Allocator;
 use vrdma_backend::config::{Args, Config};
 use vrdma_backend::daemon::{Change, Daemon, Loader, Refusal};
@@ -49,28 +51,63 @@ fn run(args: Args) -> Result<()> {
     jail::confine(jail::Kind::Main);
     log::info!("{}", daemon.ready());
     tell_ready(&daemon);
-    for signal in signals.forever() {
-        if signal != SIGHUP {
-            log::info!("stopping on signal {signal}");
-            break;
+    let signal = loop {
+        match signals.forever().next() {
+            Some(SIGHUP) => {
+                service::reloading();
+                let end = reload(&daemon, &mut signals);
+                tell_ready(&daemon);
+                if let Some(signal) = end {
+                    break signal;
+                }
+            }
+            Some(signal) => break signal,
+            None => unreachable!("nobody closes the signals"),
         }
-        service::reloading();
-        reload(&daemon);
-        tell_ready(&daemon);
-    }
+    };
+    log::info!("stopping on signal {signal}");
     service::stopping();
     drop(daemon);
     Ok(())
 }
 
+/// How often to look for a signal while the configuration is read again.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Acts on a SIGHUP. The service manager has been told that the configuration is read again.
-fn reload(daemon: &Daemon) {
-    match daemon.change(Change::Reload).recv() {
-        // What was changed is logged by who changed it.
-        Ok(Ok(_)) => {}
-        Ok(Err(Refusal::NothingToRead)) => log::warn!("SIGHUP is ignored: {}", Refusal::NothingToRead),
-        Ok(Err(refusal)) => log::error!("the configuration was read again, and is refused: {refusal}"),
-        Err(_) => log::error!("the configuration is not read again: {}", Refusal::Stopping),
+///
+/// Returns the signal that ends the daemon, if one comes before all is done.
+fn reload(daemon: &Daemon, signals: &mut Signals) -> Option<i32> {
+    loop {
+        let answer = daemon.change(Change::Reload);
+        let mut is_asked_again = false;
+        let answer = loop {
+            match answer.recv_timeout(LOOK) {
+                Err(RecvTimeoutError::Timeout) => {}
+                answer => break answer,
+            }
+            for signal in signals.pending() {
+                if signal != SIGHUP {
+                    return Some(signal);
+                }
+                is_asked_again = true;
+            }
+        };
+        match answer {
+            // What was changed is logged by who changed it.
+            Ok(Ok(_)) => {}
+            Ok(Err(Refusal::NothingToRead)) => {
+                log::warn!("SIGHUP is ignored: {}", Refusal::NothingToRead);
+            }
+            Ok(Err(refusal)) => {
+                log::error!("the configuration was read again, and is refused: {refusal}");
+            }
+            Err(_) => log::error!("the configuration is not read again: {}", Refusal::Stopping),
+        }
+        // The file may have been read before it was changed for the second time.
+        if !is_asked_again {
+            return None;
+        }
     }
 }
 

@@ -26,6 +26,7 @@ mod broken;
 mod channels;
 #[cfg(any(test, feature = "fuzzing"))]
 mod current_worker;
+mod exact_wait;
 mod execution;
 mod failures;
 mod fetched_requests;

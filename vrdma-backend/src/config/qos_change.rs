@@ -5,7 +5,7 @@ use super::guest::GuestConfig;
 use super::words::from_keys;
 use super::{Qos, Weight};
 use anyhow::ensure;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 use std::str::FromStr;
 
 /// A change of the quality of service: the keys that were named, with their values.
@@ -19,8 +19,39 @@ pub struct QosChange {
     pub tx_messages: Option<u64>,
     pub rx_messages: Option<u64>,
     pub burst_ms: Option<u32>,
-    pub dscp: Option<u8>,
-    pub pcp: Option<u8>,
+    #[serde(deserialize_with = "mark")]
+    pub dscp: Option<MarkChange>,
+    #[serde(deserialize_with = "mark")]
+    pub pcp: Option<MarkChange>,
+}
+
+/// A change of the mark of a guest's packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkChange {
+    /// They get this mark.
+    To(u8),
+    /// They keep what the guest gives them.
+    ToNone,
+}
+
+impl MarkChange {
+    fn mark(self) -> Option<u8> {
+        match self {
+            MarkChange::To(mark) => Some(mark),
+            MarkChange::ToNone => None,
+        }
+    }
+}
+
+/// Reads a number, or `none`.
+fn mark<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<MarkChange>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let change = match &*text {
+        "none" => Ok(MarkChange::ToNone),
+        number => number.parse().map(MarkChange::To),
+    };
+    let mistake = || de::Error::custom(format_args!("'{text}' is not a number that fits here, and not none"));
+    change.map(Some).map_err(|_| mistake())
 }
 
 impl QosChange {
@@ -33,8 +64,8 @@ impl QosChange {
             tx_messages: self.tx_messages.unwrap_or(qos.tx_messages),
             rx_messages: self.rx_messages.unwrap_or(qos.rx_messages),
             burst_ms: self.burst_ms.unwrap_or(qos.burst_ms),
-            dscp: self.dscp.or(qos.dscp),
-            pcp: self.pcp.or(qos.pcp),
+            dscp: self.dscp.map_or(qos.dscp, MarkChange::mark),
+            pcp: self.pcp.map_or(qos.pcp, MarkChange::mark),
         }
     }
 }
@@ -76,11 +107,25 @@ mod tests {
     }
 
     #[test]
+    fn marks_are_set_and_taken_away() {
+        let before = Qos { dscp: Some(4), pcp: Some(5), ..Qos::default() };
+        let marks = |text: &str| {
+            let after = text.parse::<QosChange>().unwrap().over(&before);
+            (after.dscp, after.pcp)
+        };
+        assert_eq!(marks("dscp=0"), (Some(0), Some(5)));
+        assert_eq!(marks("dscp=none,pcp=7"), (None, Some(7)));
+        assert_eq!(marks("pcp=none"), (Some(4), None));
+    }
+
+    #[test]
     fn mistakes_are_named_with_what_is_allowed() {
         for (text, said) in [
             ("wieght=3", "there is no key wieght: did you mean weight?"),
             ("weight=x", "weight: 'x' is not a number that fits here"),
             ("weight", "'weight' is not KEY=VALUE"),
+            ("dscp=no", "dscp: 'no' is not a number that fits here, and not none"),
+            ("pcp=256", "pcp: '256' is not a number that fits here, and not none"),
             ("weight=", "weight: a value is missing after '='"),
             ("", "no key is given: there are weight, tx_bytes"),
             ("mac=x", "mac: it holds from the guest's begin to its end"),

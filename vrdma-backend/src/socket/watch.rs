@@ -6,8 +6,9 @@ use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
@@ -21,6 +22,13 @@ const AGAIN: i64 = 1;
 /// Whoever deletes it may want to delete its directory too. A socket bound in between would prevent
 /// that.
 const PAUSE: i64 = 100_000_000;
+
+/// What is watched in a directory.
+const WATCHED: WatchFlags = WatchFlags::DELETE
+    .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::ONLYDIR);
 
 /// A thread that waits for file deletions in the directories of the sockets. It ends when this is
 /// dropped.
@@ -97,23 +105,17 @@ impl Drop for SocketWatch {
 
 fn run(events: &OwnedFd, sockets: &WatchedSockets) {
     let Watched { wake, is_over, .. } = &*sockets.0;
-    let flags = WatchFlags::DELETE
-        | WatchFlags::MOVED_FROM
-        | WatchFlags::DELETE_SELF
-        | WatchFlags::MOVE_SELF
-        | WatchFlags::ONLYDIR;
+    let mut watches = HashMap::new();
     loop {
         let all: Vec<Arc<Listener>> = {
             let mut listeners = sockets.listeners();
             listeners.retain(|listener| listener.strong_count() != 0);
             listeners.iter().filter_map(Weak::upgrade).collect()
         };
-        // Watching starts before the check, so that later deletions are reported. Adding an
-        // existing watch changes nothing.
+        // Watching starts before the check, so that later deletions are reported.
         let directories: BTreeSet<_> = all.iter().filter_map(|listener| listener.directory()).collect();
         let count = directories.len();
-        let watched =
-            directories.into_iter().filter(|at| inotify::add_watch(events, *at, flags).is_ok()).count();
+        let watched = watch(events, &directories, &mut watches);
         let missing = all.iter().filter(|listener| !listener.mend()).count();
         drop(all);
         let time = Timespec { tv_sec: AGAIN, tv_nsec: 0 };
@@ -138,5 +140,63 @@ fn run(events: &OwnedFd, sockets: &WatchedSockets) {
         let mut buffer = [const { std::mem::MaybeUninit::uninit() }; 4096];
         let mut reader = inotify::Reader::new(events, &mut buffer);
         while reader.next().is_ok() {}
+    }
+}
+
+/// Watches these directories, and no others any more. Returns the number of those that it watches.
+///
+/// Watching a directory anew changes nothing, except if another one is in its place.
+fn watch(events: &OwnedFd, directories: &BTreeSet<&Path>, watches: &mut HashMap<PathBuf, i32>) -> usize {
+    watches.retain(|at, watch| {
+        let is_wanted = directories.contains(at.as_path());
+        if !is_wanted {
+            // The directory, and the watch with it, may be gone.
+            let _ = inotify::remove_watch(events, *watch);
+        }
+        is_wanted
+    });
+    for at in directories {
+        match inotify::add_watch(events, *at, WATCHED) {
+            Ok(watch) => drop(watches.insert(at.to_path_buf(), watch)),
+            Err(_) => drop(watches.remove(*at)),
+        }
+    }
+    watches.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    /// Returns the number of watches as the kernel tells it (proc_pid_fdinfo(5)).
+    fn in_kernel(events: &OwnedFd) -> usize {
+        let path = format!("/proc/self/fdinfo/{}", events.as_raw_fd());
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().filter(|line| line.starts_with("inotify wd:")).count()
+    }
+
+    #[test]
+    fn directories_without_sockets_are_not_watched() {
+        let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).unwrap();
+        let directories = [(); 3].map(|()| tempfile::tempdir().unwrap());
+        let [a, b, gone] = directories.each_ref().map(|directory| directory.path());
+        let mut watches = HashMap::new();
+        let mut count = |wanted: &[&Path]| {
+            let wanted = wanted.iter().copied().collect();
+            (watch(&events, &wanted, &mut watches), in_kernel(&events))
+        };
+        assert_eq!(count(&[a, b, gone]), (3, 3));
+        assert_eq!(count(&[a, b, gone]), (3, 3));
+        assert_eq!(count(&[b, gone]), (2, 2));
+        // One directory by two names has one watch, which stays with the second name.
+        let twin = b.join("..").join(b.file_name().unwrap());
+        assert_eq!(count(&[b, &twin, gone]), (3, 2));
+        assert_eq!(count(&[&twin, gone]), (2, 2));
+        std::fs::remove_dir(gone).unwrap();
+        assert_eq!(count(&[&twin, gone]), (1, 1));
+        std::fs::create_dir(gone).unwrap();
+        assert_eq!(count(&[&twin, gone]), (2, 2));
+        assert_eq!(count(&[]), (0, 0));
     }
 }

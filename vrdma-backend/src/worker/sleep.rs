@@ -1,5 +1,6 @@
 //! How a worker without work sleeps, and what wakes it.
 
+use super::exact_wait::{TOKENS, wait_for};
 use super::link::Uplink;
 use super::polling::Woken;
 use super::second_look::{SECOND_LOOK, SHOWS};
@@ -7,9 +8,7 @@ use super::streams::STREAMS;
 use super::uplink::UPLINK;
 use super::{NET, Worker};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
-use vmm_sys_util::epoll::Epoll;
 use vrdma_transport::{self as transport, DeviceId};
 
 /// How often it is tried again to give a stream's connection what it waits for.
@@ -109,13 +108,13 @@ impl Worker {
     fn wait(&mut self, timeout: Option<Duration>) -> Waited {
         self.clock.1 = 0;
         let timeout = timeout.map(|timeout| timeout.min(LONGEST));
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
-        let count = match wait_for(&self.epoll, &mut events, timeout) {
+        let mut tokens = [0; TOKENS];
+        let count = match wait_for(&self.epoll, &mut tokens, timeout) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
             Err(error) => panic!("epoll_pwait2 fails only for arguments that are wrong: {error}"),
         };
-        events[..count].iter().map(|event| self.woken_by(event.u64)).max().unwrap_or(Waited::Time)
+        tokens[..count].iter().map(|token| self.woken_by(*token)).max().unwrap_or(Waited::Time)
     }
 
     fn woken_by(&mut self, token: u64) -> Waited {
@@ -134,47 +133,6 @@ impl Worker {
     }
 }
 
-/// Waits for events of an epoll set, and returns their number (epoll_wait(2)).
-///
-/// The time has passed at the wakeup, if nothing came.
-fn wait_for(
-    epoll: &Epoll,
-    events: &mut [libc::epoll_event; 32],
-    timeout: Option<Duration>,
-) -> io::Result<usize> {
-    let number = |result: i64| match result {
-        -1 => Err(io::Error::last_os_error()),
-        count => Ok(count as usize),
-    };
-    let exact = timeout.map(|time| libc::timespec {
-        tv_sec: time.as_secs() as libc::time_t,
-        tv_nsec: time.subsec_nanos().into(),
-    });
-    let exact = exact.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    let (descriptor, most) = (epoll.as_raw_fd(), events.len() as i32);
-    // SAFETY: `events` has room for so many, and the time and the descriptor live until the end of
-    // the call. There is no mask of signals.
-    let result = number(unsafe {
-        libc::syscall(
-            libc::SYS_epoll_pwait2,
-            descriptor,
-            events.as_mut_ptr(),
-            most,
-            exact,
-            std::ptr::null::<libc::sigset_t>(),
-            0usize,
-        )
-    });
-    match result {
-        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {}
-        result => return result,
-    }
-    // Before Linux 5.11 there are only whole milliseconds.
-    let millis = timeout.map_or(-1, |time| time.as_nanos().div_ceil(1_000_000) as i32);
-    // SAFETY: `events` has room for so many.
-    number(unsafe { libc::epoll_wait(descriptor, events.as_mut_ptr(), most, millis) }.into())
-}
-
 /// What ended a wait. If there were several reasons, it is the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Waited {
@@ -184,45 +142,4 @@ enum Waited {
     SecondLook,
     /// Something woke the worker.
     Event,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use vmm_sys_util::epoll::{ControlOperation, EpollEvent, EventSet};
-    use vmm_sys_util::eventfd::EventFd;
-
-    /// Returns an epoll set with an eventfd, whose token is 7.
-    fn set() -> (Epoll, EventFd) {
-        let (epoll, kick) = (Epoll::new().unwrap(), EventFd::new(0).unwrap());
-        let event = EpollEvent::new(EventSet::IN, 7);
-        epoll.ctl(ControlOperation::Add, kick.as_raw_fd(), event).unwrap();
-        (epoll, kick)
-    }
-
-    fn wait(epoll: &Epoll, timeout: Option<Duration>) -> Vec<u64> {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
-        let count = wait_for(epoll, &mut events, timeout).unwrap();
-        events[..count].iter().map(|event| event.u64).collect()
-    }
-
-    #[test]
-    fn the_time_has_passed_at_the_wakeup() {
-        let (epoll, _kick) = set();
-        for micros in [0, 1, 150, 999, 1000, 1001, 2500] {
-            let (start, time) = (Instant::now(), Duration::from_micros(micros));
-            assert_eq!(wait(&epoll, Some(time)), []);
-            assert!(start.elapsed() >= time, "{micros} us");
-        }
-    }
-
-    #[test]
-    fn an_event_ends_a_wait() {
-        let (epoll, kick) = set();
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| [None, Some(LONGEST)].map(|limit| wait(&epoll, limit)));
-            kick.write(1).unwrap();
-            assert_eq!(waiter.join().unwrap(), [[7], [7]]);
-        });
-    }
 }
