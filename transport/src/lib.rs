@@ -297,7 +297,7 @@ pub use protocol::iwarp::set_up::{
 pub use save::record::Record;
 pub use save::{RestoreError, Violation, record};
 pub use verbs::attr::{AttrMask, QpAttr, QpInit, QpState, QpType, Receives};
-pub use verbs::completion::{Arrival, Completion, Event, Sink, WcStatus};
+pub use verbs::completion::{Arrival, Completion, Event, Sink, WatchedEnd, WcStatus};
 pub use verbs::counters::{Counters, MalformedFrames, PortCounters};
 pub use verbs::fast::MAX_PAGES;
 pub use verbs::limits::{Limits, ObjectCounts};
