@@ -22,7 +22,8 @@ impl Times {
 
     /// Says within which time this part of the requests ended.
     ///
-    /// Between two bounds, times count as evenly spread, as Prometheus' `histogram_quantile` has it.
+    /// Between two bounds, times count as evenly spread, as `histogram_quantile` of Prometheus has
+    /// it.
     fn within(&self, part: f64) -> String {
         let wanted = part * self.requests as f64;
         let (mut before, mut from) = (0.0, 0.0);

@@ -194,7 +194,7 @@ mod tests {
         let open = text(of_guest("a", stats.clone()), Format::OpenMetrics);
         let expected = format!(
             "# TYPE {name} histogram\n# UNIT {name} seconds\n{sum}{count}{}",
-            buckets("1e-6", "2.5e-6")
+            buckets("0.000001", "0.0000025")
         );
         assert!(open.contains(&expected), "{open}");
         let plain = text(of_guest("a", stats), Format::Plain);

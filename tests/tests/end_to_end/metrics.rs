@@ -106,7 +106,7 @@ fn some_requests_are_measured_and_peaks_are_told() {
         };
         assert!(peak("payload_peak_bytes", 1, "direction=\"rx\"")(&now) >= 1000.0);
         assert_eq!(peak("payload_peak_bytes", 1, "direction=\"tx\"")(&now), 0.0);
-        // Three sends wait for receives. They are seen while they wait, and for a minute after that.
+        // Three sends wait for receives. They are seen while they wait, and later.
         for id in 0..3 {
             a.post(&Request::send(a.qp.tag(id), Data::Inline(b"waits")).signaled(true));
         }

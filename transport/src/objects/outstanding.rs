@@ -6,11 +6,11 @@ mod watches;
 
 use crate::base::time::Instant;
 use crate::collections::pool::{At, List, Pool};
+use crate::collections::watches::Watches;
 use crate::verbs::attr::{QpInit, Receives};
 use crate::verbs::request::{Destination, Payload, RecvList, Sge};
 use crate::verbs::work::{OutstandingSend, Work};
 use vrdma_wire::num::Lkey;
-use watches::Watches;
 
 /// An outstanding send.
 #[derive(Copy, Clone, Default, Debug)]

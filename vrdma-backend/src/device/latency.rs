@@ -51,8 +51,8 @@ pub struct Histogram {
     pub requests: u64,
     /// Nanoseconds that they took together.
     pub sum_ns: u64,
-    /// Upper bounds in nanoseconds, each with the number of requests that took no longer, and longer
-    /// than the bound before.
+    /// Upper bounds in nanoseconds, each with the number of requests that took no longer, and
+    /// longer than the bound before.
     #[serde(serialize_with = "with_bounds")]
     pub buckets: [u64; BOUNDS.len()],
 }

@@ -171,14 +171,15 @@ mod tests {
         let sample = Sample { active: 4 * WINDOW, ..at(1, (0, 0), 1000) };
         assert_eq!(shown(&peaks, &sample), (0, 0, 250, 500));
         // So does all that was counted before the first sample.
-        peaks.sample(&Sample { active: Duration::from_secs(1000), ..at(1, (0, 0), u64::MAX / 2) });
-        assert_eq!(
-            shown(&peaks, &at(1, (0, 0), u64::MAX / 2)),
-            (0, 0, u64::MAX / 200_000, u64::MAX / 100_000)
-        );
+        let all = 1 << 50;
+        peaks.sample(&Sample { active: Duration::from_secs(1000), ..at(1, (0, 0), all) });
+        assert_eq!(shown(&peaks, &at(1, (0, 0), all)), (0, 0, all / 100_000, all / 50_000));
         // A shorter time was followed by a pause.
-        let sample = Sample { active: WINDOW / 5, ..at(100, (0, 0), u64::MAX / 2 + 40) };
+        let sample = Sample { active: WINDOW / 5, ..at(100, (0, 0), all + 40) };
         assert_eq!(peaks.with(&sample).bytes_sent, 40);
+        // Nothing overflows.
+        let sample = Sample { active: Duration::MAX, now: Instant(u64::MAX), bytes: (u64::MAX, 0), ..sample };
+        assert_eq!((peaks.with(&sample).bytes_sent, peaks.with(&sample).bytes_received), (0, 0));
     }
 
     proptest! {

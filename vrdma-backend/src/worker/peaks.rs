@@ -14,8 +14,8 @@ impl Worker {
         now >= self.sampled + WINDOW
     }
 
-    /// Takes a sample of each guest. The worker has worked until `active_until`, and has slept since
-    /// then.
+    /// Takes a sample of each guest. The worker has worked until `active_until`, and has slept
+    /// since then.
     #[cold]
     #[inline(never)]
     pub(super) fn sample(&mut self, now: Instant, active_until: Instant) {

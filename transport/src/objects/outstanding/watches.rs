@@ -5,35 +5,18 @@
 
 use super::Requests;
 use crate::base::time::Instant;
-use crate::collections::pool::{At, List};
-
-/// Most sends of a device that are watched at the same time.
-const MOST: usize = 64;
-
-/// The watched sends of a device, each with the time since when it is watched.
-#[derive(Default)]
-pub(crate) struct Watches(Vec<(At, Instant)>);
-
-impl Watches {
-    /// Forgets a watched send, which leaves its queue. Returns since when it was watched.
-    #[cold]
-    pub(super) fn end(&mut self, at: At) -> Instant {
-        let position = self.0.iter().position(|(send, _)| *send == at);
-        self.0.swap_remove(position.expect("each send with the mark is noted, once")).1
-    }
-}
+use crate::collections::pool::List;
 
 impl Requests {
     /// Watches the last send of a queue from this time on, and returns whether there is one.
     ///
-    /// Nothing changes if it is watched already, or if [`MOST`] sends are.
+    /// Nothing changes if it is watched already, or if there is no room for a note.
     #[cold]
     pub(crate) fn watch_last(&mut self, queue: &List, since: Instant) -> bool {
         let Some(at) = queue.tail() else { return false };
         let flags = &mut self.sends.get_mut(at).send.flags;
-        if !flags.is_watched() && self.watches.0.len() < MOST {
+        if !flags.is_watched() && self.watches.begin(at, since) {
             flags.watch();
-            self.watches.0.push((at, since));
         }
         true
     }
@@ -41,13 +24,14 @@ impl Requests {
     /// Returns how many sends are watched.
     #[cfg(test)]
     pub(crate) fn num_watched(&self) -> usize {
-        self.watches.0.len()
+        self.watches.len()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collections::watches::MOST;
     use crate::verbs::request::Payload;
     use crate::verbs::work::Work;
     use proptest::prelude::*;
