@@ -147,8 +147,9 @@
 //! 1. `base/`: common definitions. Identifiers (`id.rs`, `qp_ref.rs`, `gid.rs`), time, random
 //!    numbers, regions of memory, errors, and the transport kind of a QP.
 //! 2. `save/`: the format of records (`record.rs`) and why one is refused (`error.rs`).
-//! 3. `collections/`: objects by number (`table.rs`), lists in one pool (`pool.rs`), and queues of
-//!    work that is done in slices (`flush.rs`, `wakes.rs`).
+//! 3. `collections/`: objects by number (`table.rs`), lists in one pool (`pool.rs`) and notes about
+//!    some of their nodes (`watches.rs`), and queues of work that is done in slices (`flush.rs`,
+//!    `wakes.rs`).
 //! 4. `verbs/`: the interface to callers. Operations (`op.rs` and its folder), requests as they are
 //!    posted (`request.rs`) and as they are executed (`work.rs`), segments, completions,
 //!    attributes, limits and counters.
@@ -297,7 +298,7 @@ pub use protocol::iwarp::set_up::{
 pub use save::record::Record;
 pub use save::{RestoreError, Violation, record};
 pub use verbs::attr::{AttrMask, QpAttr, QpInit, QpState, QpType, Receives};
-pub use verbs::completion::{Arrival, Completion, Event, Sink, WcStatus};
+pub use verbs::completion::{Arrival, Completion, Event, Sink, WatchedEnd, WcStatus};
 pub use verbs::counters::{Counters, MalformedFrames, PortCounters};
 pub use verbs::fast::MAX_PAGES;
 pub use verbs::limits::{Limits, ObjectCounts};

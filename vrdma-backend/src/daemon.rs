@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::{fs, io};
 use vrdma_admin::{ADMIN, OBSERVE};
 
+pub use crate::device::latency::Histogram;
 pub use crate::guests::{Change, ChangeAnswer, Changed, Loader, Refusal};
 pub use crate::stats::{Connected, GuestStats, Link, Reachable, Stats, WorkerStats};
 

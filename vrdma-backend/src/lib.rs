@@ -121,7 +121,8 @@
 //! * `device/quota.rs` counts objects against the guest's limits. `device/counters.rs` counts
 //!   events that the engine does not count.
 //! * `device/queues.rs` maps virtqueue numbers to their purposes.
-//! * `device/failures.rs` keeps the last errors of QPs, for the operator.
+//! * `device/failures.rs` keeps the last errors of QPs, for the operator. `device/latency.rs` keeps
+//!   how long some requests took, and `device/peaks.rs` the largest numbers of the last minute.
 //! * `device/outputs.rs` receives completions and events from the engine, and writes CQEs.
 //! * `device/outputs/notifications.rs` notifies guests of new CQEs and events, if they asked for
 //!   it.
@@ -206,7 +207,8 @@
 //! * `worker/failures.rs` moves QPs to ERR after their CQ failed. `worker/broken.rs` ends the
 //!   guests of a step that panicked.
 //! * `worker/view.rs` shows operators the worker and the objects of its guests. `worker/usage.rs`
-//!   accounts for the worker's time.
+//!   accounts for the worker's time, `worker/latencies.rs` measures some requests, and
+//!   `worker/peaks.rs` samples guests.
 //! * `worker/release.rs` makes answers wait until the uplink's driver has released pinned guest
 //!   memory. `worker/pending_release.rs` defines such a wait.
 //! * `worker/uplink.rs` connects engine, switch and port. `worker/sinks.rs` is the switch's view

@@ -2,6 +2,8 @@
 
 use crate::config::{GuestConfig, GuestLimits, Qos};
 use crate::device::counters::{DeviceCounters, ObjectCounts};
+use crate::device::latency::Histogram;
+use crate::device::peaks::Peaks;
 use crate::memory::sigbus;
 use crate::net::{NetCounters, SwitchStats};
 use crate::session::Presence;
@@ -92,6 +94,10 @@ pub struct GuestStats {
     pub listening: Vec<u16>,
     /// Counters of what happened between guest and device.
     pub device: DeviceCounters,
+    /// How long some of its requests took, by service.
+    pub latency: BTreeMap<&'static str, Histogram>,
+    /// Its largest numbers of the last minute.
+    pub peaks: Peaks,
     /// Counters of what happened between queue pairs.
     pub transport: BTreeMap<&'static str, u64>,
     /// Counters of its own TCP; empty without one.
@@ -379,6 +385,8 @@ fn guest_stats(worker: &mut Worker, guest: &Observed) -> GuestStats {
         object_limits: ObjectLimits::of(&worker.outputs.device(id).limits().guest),
         listening,
         device: worker.outputs.device(id).counters.clone(),
+        latency: worker.outputs.device(id).latencies.by_service().clone(),
+        peaks: worker.peaks(id),
         transport,
         tcp: worker.streams.user_tcp.stats(id),
         net: if guest.is_beside { NetCounters::default() } else { worker.net.counters(guest.place.port) },

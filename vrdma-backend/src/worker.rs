@@ -12,6 +12,7 @@
 //!   engine;
 //! * [`guests`] adds, starts, stops and resets guests, and [`broken`] ends those of a step that
 //!   panicked;
+//! * [`latencies`] measures some requests, and [`peaks`] samples guests;
 //! * [`channels`] takes requests, [`failures`] fails QPs, and [`remap`] applies new memory tables;
 //! * [`execution`] executes commands, [`release`] makes them wait for the uplink, and [`order`] for
 //!   requests;
@@ -34,11 +35,13 @@ mod guests;
 mod handle;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod inline;
+mod latencies;
 mod link;
 mod mail;
 mod members;
 mod order;
 pub mod packets;
+mod peaks;
 mod peers;
 mod pending_release;
 mod polling;
@@ -159,6 +162,8 @@ pub struct Worker {
     rounds: Rounds,
     /// How it has spent its time.
     usage: Usage,
+    /// When guests were sampled for their peaks.
+    sampled: transport::Instant,
 }
 
 #[derive(Debug)]

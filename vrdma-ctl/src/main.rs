@@ -6,7 +6,8 @@
 //! * `list.rs` and `show.rs` are the commands that look, and `trace.rs` follows a queue pair.
 //! * `log.rs` is the log level, `drain.rs` keeps newcomers out, `save.rs` writes the configuration.
 //! * `guest.rs` adds, changes and removes guests, and has the configuration read again.
-//! * `counters.rs` flattens counters, and `stats.rs` prints them and their rates.
+//! * `counters.rs` flattens counters, and `stats.rs` prints them and their rates. `latency.rs` says
+//!   how long requests took.
 //! * `top/` is the screen that refreshes itself: `state.rs` what it shows, `screen.rs` how it is
 //!   drawn, `mod.rs` the loop.
 //! * `generate.rs` writes completions and man pages.
@@ -18,6 +19,7 @@ mod counters;
 mod drain;
 mod generate;
 mod guest;
+mod latency;
 mod list;
 mod log;
 mod print;

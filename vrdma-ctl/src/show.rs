@@ -3,6 +3,7 @@
 use crate::args::What;
 use crate::connection::Connection;
 use crate::counters::flat;
+use crate::latency::lines;
 use crate::sheets::word;
 use crate::{print, sheets};
 use anyhow::{Result, bail};
@@ -114,13 +115,17 @@ fn guest(found: &GuestDetails) -> Result<()> {
     }
     let no_objects = Map::new();
     let objects = guest.objects.as_ref().unwrap_or(&no_objects);
-    for (name, map) in [("keys", &found.keys), ("objects", objects), ("counters", &found.counters)] {
+    // Numbers of times say little to people.
+    let mut counters = found.counters.clone();
+    let latency = counters.remove("latency").unwrap_or_default();
+    for (name, map) in [("keys", &found.keys), ("objects", objects), ("counters", &counters)] {
         let inner = flat(&Value::Object(map.clone())).into_iter();
         let is_set = |value: &str| !matches!(value, "0" | "null" | "[]" | "");
         pairs.extend(
             inner.filter(|(_, value)| is_set(value)).map(|(key, value)| (format!("{name}.{key}"), value)),
         );
     }
+    pairs.extend(lines(&latency).into_iter().map(|(service, said)| (format!("latency.{service}"), said)));
     print::pairs(&pairs)
 }
 

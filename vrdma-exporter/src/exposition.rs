@@ -1,7 +1,7 @@
 //! The text that Prometheus reads.
 
 use crate::families;
-use crate::family::{Family, Kind, Number};
+use crate::family::{Family, Kind, Number, Times};
 use crate::snapshot::Snapshot;
 use prometheus_client::collector::Collector as Source;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, prometheus_text, text};
@@ -93,6 +93,11 @@ fn write(family: &Family, snapshot: &Snapshot, encoder: &mut DescriptorEncoder<'
     for sample in samples {
         match (family.kind, sample.number) {
             (Kind::Info, _) => metric.encode_info(&sample.labels)?,
+            (_, Number::Times(Times { count, sum, buckets })) => {
+                let mut own = metric.encode_family(&sample.labels)?;
+                own.encode_histogram::<Vec<(&str, String)>>(sum, count, &buckets, None)?;
+            }
+            (Kind::Histogram, _) => unreachable!("a histogram has times"),
             (Kind::Counter, Number::Whole(number)) => {
                 ConstCounter::new(number).encode(metric.encode_family(&sample.labels)?)?;
             }
@@ -171,6 +176,30 @@ mod tests {
                         vrdma_guest_retransmissions_total{guest=\"a\"} 7\n";
         assert!(plain.contains(expected), "{plain}");
         assert!(!plain.contains("rnr"), "the daemon did not tell these");
+    }
+
+    #[test]
+    fn a_histogram_has_its_buckets_in_both_formats() {
+        let rc = json!({"requests": 7, "sum_ns": 5_500_000u64, "buckets": [[1000, 2], [2500, 4]]});
+        let stats = json!({"name": "a", "latency": {"rc": rc}});
+        let name = "vrdma_guest_request_latency_seconds";
+        let line = |end: &str, more: &str, value: &str| {
+            format!("{name}_{end}{{{more}guest=\"a\",service=\"rc\"}} {value}\n")
+        };
+        let (sum, count) = (line("sum", "", "0.0055"), line("count", "", "7"));
+        let buckets = |first: &str, second: &str| {
+            let of = |bound: &str, count: &str| line("bucket", &format!("le=\"{bound}\","), count);
+            [of(first, "2"), of(second, "6"), of("+Inf", "7")].concat()
+        };
+        let open = text(of_guest("a", stats.clone()), Format::OpenMetrics);
+        let expected = format!(
+            "# TYPE {name} histogram\n# UNIT {name} seconds\n{sum}{count}{}",
+            buckets("0.000001", "0.0000025")
+        );
+        assert!(open.contains(&expected), "{open}");
+        let plain = text(of_guest("a", stats), Format::Plain);
+        let expected = format!("# TYPE {name} histogram\n{}{sum}{count}", buckets("1e-06", "2.5e-06"));
+        assert!(plain.contains(&expected), "{plain}");
     }
 
     /// Takes the value of the label `guest` of a line.

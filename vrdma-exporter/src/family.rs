@@ -35,6 +35,8 @@ pub enum Kind {
     Gauge,
     /// It is 1, and its labels have what is to be known.
     Info,
+    /// Numbers of times by their length. They only grow.
+    Histogram,
 }
 
 /// What a number counts, as the daemon tells it.
@@ -50,6 +52,8 @@ pub enum Quantity {
     Seconds,
     /// Microseconds, which become seconds.
     Microseconds,
+    /// Nanoseconds, which become seconds.
+    Nanoseconds,
 }
 
 /// A series of each subject.
@@ -60,7 +64,8 @@ pub struct Row {
     /// Names of the daemon's numbers, which are added up. A dot separates an object from a member.
     ///
     /// A star at the end stands for the rest of a member's name, which is the value of the label.
-    /// In an [`Kind::Info`] these are the values of the labels.
+    /// In an [`Kind::Info`] these are the values of the labels. In a [`Kind::Histogram`] they are
+    /// objects with `requests`, `sum_ns` and `buckets`.
     pub sources: &'static [&'static str],
 }
 
@@ -74,12 +79,26 @@ pub struct Sample {
 }
 
 /// A number, with the unit of its series.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Number {
     /// A whole number.
     Whole(u64),
     /// Seconds.
     Time(f64),
+    /// How many times were how long.
+    Times(Times),
+}
+
+/// How many times were how long.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Times {
+    /// How many times there were.
+    pub count: u64,
+    /// Their sum in seconds.
+    pub sum: f64,
+    /// Upper bounds in seconds, each with how many times were no longer, and longer than the bound
+    /// before. The last bound is infinite.
+    pub buckets: Vec<(f64, u64)>,
 }
 
 impl Quantity {
@@ -88,7 +107,7 @@ impl Quantity {
         match self {
             Quantity::Count(_) | Quantity::Flag => None,
             Quantity::Bytes => Some(Unit::Bytes),
-            Quantity::Seconds | Quantity::Microseconds => Some(Unit::Seconds),
+            Quantity::Seconds | Quantity::Microseconds | Quantity::Nanoseconds => Some(Unit::Seconds),
         }
     }
 
@@ -98,7 +117,7 @@ impl Quantity {
             Quantity::Count(things) => things,
             Quantity::Flag => "0 or 1",
             Quantity::Bytes => "bytes",
-            Quantity::Seconds | Quantity::Microseconds => "seconds",
+            Quantity::Seconds | Quantity::Microseconds | Quantity::Nanoseconds => "seconds",
         }
     }
 
@@ -106,6 +125,7 @@ impl Quantity {
         match self {
             Quantity::Count(_) | Quantity::Flag | Quantity::Bytes | Quantity::Seconds => Number::Whole(told),
             Quantity::Microseconds => Number::Time(told as f64 / 1e6),
+            Quantity::Nanoseconds => Number::Time(told as f64 / 1e9),
         }
     }
 }
@@ -117,6 +137,7 @@ impl Kind {
             Kind::Counter => MetricType::Counter,
             Kind::Gauge => MetricType::Gauge,
             Kind::Info => MetricType::Info,
+            Kind::Histogram => MetricType::Histogram,
         }
     }
 }
@@ -127,10 +148,16 @@ impl Family {
         let unit = self.quantity.unit().map(|unit| format!("_{}", unit.as_str())).unwrap_or_default();
         let end = match self.kind {
             Kind::Counter => "_total",
-            Kind::Gauge => "",
+            Kind::Gauge | Kind::Histogram => "",
             Kind::Info => "_info",
         };
         format!("vrdma_{}{unit}{end}", self.name)
+    }
+
+    /// Returns the names of its series in the text.
+    pub fn series(&self) -> Vec<String> {
+        let ends = if self.kind == Kind::Histogram { &["_bucket", "_sum", "_count"][..] } else { &[""] };
+        ends.iter().map(|end| format!("{}{end}", self.full_name())).collect()
     }
 
     /// Returns the names of all labels.
@@ -169,10 +196,11 @@ impl Family {
         let samples = members.filter_map(|(name, value)| {
             let own = self.labels.iter().map(|label| Some((*label, name.strip_prefix(start)?.to_owned())));
             let labels = subject.labels.iter().cloned().map(Some).chain(own);
-            Some(Sample {
-                labels: labels.collect::<Option<_>>()?,
-                number: self.quantity.number(number(value)?),
-            })
+            let number = match self.kind {
+                Kind::Histogram => Number::Times(times(value)?),
+                _ => self.quantity.number(number(value)?),
+            };
+            Some(Sample { labels: labels.collect::<Option<_>>()?, number })
         });
         samples.collect()
     }
@@ -187,6 +215,18 @@ fn info(labels: &[&'static str], row: &Row, subject: &Subject) -> Option<Sample>
         .map(|(label, source)| Some((*label, text(find(&subject.facts, source)?)?)));
     let labels = subject.labels.iter().cloned().map(Some).chain(own);
     Some(Sample { labels: labels.collect::<Option<_>>()?, number: Number::Whole(1) })
+}
+
+/// Returns how many requests took how long. The daemon tells the times in nanoseconds.
+fn times(value: &Value) -> Option<Times> {
+    let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
+    let (count, sum) = (value.get("requests")?.as_u64()?, seconds(value.get("sum_ns")?.as_u64()?));
+    let told = value.get("buckets")?.as_array()?.iter();
+    let bucket = |bucket: &Value| Some((seconds(bucket.get(0)?.as_u64()?), bucket.get(1)?.as_u64()?));
+    let mut buckets: Vec<(f64, u64)> = told.map(bucket).collect::<Option<_>>()?;
+    let within = buckets.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
+    buckets.push((f64::INFINITY, count.checked_sub(within)?));
+    Some(Times { count, sum, buckets })
 }
 
 /// Returns a member of a member.
@@ -274,6 +314,37 @@ mod tests {
         assert_eq!(told(&yes, json!({"busy": true})), [("a".into(), Number::Whole(1))]);
         assert_eq!(told(&yes, json!({"busy": false})), [("a".into(), Number::Whole(0))]);
         assert_eq!(told(&yes, json!({"busy": -1})), []);
+    }
+
+    #[test]
+    fn times_are_counted_by_their_bounds() {
+        let family = Family {
+            name: "latency",
+            kind: Kind::Histogram,
+            quantity: Quantity::Nanoseconds,
+            labels: &["service"],
+            rows: &[Row { values: &[], sources: &["latency.*"] }],
+            ..LOST
+        };
+        let name = "vrdma_latency_seconds";
+        assert_eq!(
+            family.series(),
+            [format!("{name}_bucket"), format!("{name}_sum"), format!("{name}_count")]
+        );
+        assert_eq!(LOST.series(), ["vrdma_lost_total"]);
+        let rc = json!({"requests": 7, "sum_ns": 5_000_000_000u64, "buckets": [[1000, 2], [2500, 4]]});
+        let buckets = vec![(1e-6, 2), (2.5e-6, 4), (f64::INFINITY, 1)];
+        let expected = Times { count: 7, sum: 5.0, buckets };
+        assert_eq!(told(&family, json!({"latency": {"rc": rc}})), [("a rc".into(), Number::Times(expected))]);
+        for odd in [
+            json!(7),
+            json!({"requests": 7, "sum_ns": 5}),
+            json!({"requests": 7, "sum_ns": 5, "buckets": [[1000]]}),
+            json!({"requests": 7, "sum_ns": 5, "buckets": [[1000, 8]]}),
+            json!({"requests": 7, "sum_ns": 5, "buckets": [[1000, u64::MAX], [2500, u64::MAX]]}),
+        ] {
+            assert_eq!(told(&family, json!({"latency": {"rc": odd}})), [], "{odd}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub fn table() -> String {
         let rows = family.rows.iter().map(|row| origin(family, row)).collect::<Vec<_>>().join("; ");
         let unit = match family.kind {
             Kind::Info => "1",
-            Kind::Counter | Kind::Gauge => family.quantity.noun(),
+            Kind::Counter | Kind::Gauge | Kind::Histogram => family.quantity.noun(),
         };
         let name = family.full_name();
         let cells = [labels.as_str(), unit, &rows, family.help, family.cause];

@@ -14,7 +14,7 @@ use vrdma_admin::Fault;
 use vrdma_admin::worker::ListWorkers;
 use vrdma_admin::{Call, Method};
 use vrdma_exporter::families;
-use vrdma_exporter::family::Kind;
+use vrdma_exporter::family::{Family, Kind};
 
 mod common;
 
@@ -39,14 +39,14 @@ fn a_scrape_shows_all_families_and_no_others() {
     let (head, body) = plain.split_once("\r\n\r\n").unwrap();
     assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{head}");
     assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}");
-    assert_eq!(names(body), families::all().map(|family| family.full_name()).collect());
+    assert_eq!(names(body), families::all().flat_map(Family::series).collect());
     let accept = "GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text;version=1.0.0\r\n\r\n";
     let open = exporter.ask(accept.as_bytes());
     let (head, body) = open.split_once("\r\n\r\n").unwrap();
     let kind = "\r\nContent-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
     assert!(head.contains(kind), "{head}");
     assert!(body.ends_with("\n# EOF\n"));
-    assert_eq!(names(body), families::all().map(|family| family.full_name()).collect());
+    assert_eq!(names(body), families::all().flat_map(Family::series).collect());
     let infos = families::all().filter(|family| family.kind == Kind::Info).count();
     assert_eq!(
         body.lines().filter(|line| line.starts_with("# TYPE") && line.ends_with(" info")).count(),
@@ -69,10 +69,13 @@ fn a_guest_has_as_many_series_as_the_documentation_says() {
     let text = exporter.metrics();
     let count = |label: &str| text.lines().filter(|line| line.contains(label)).count();
     let ethernet = count("port=\"vm1\"") + count("guest=\"vm1\",function=\"ethernet\"");
-    let rdma = count("guest=\"vm1\"") - count("guest=\"vm1\",function=\"ethernet\"");
+    let latency = count("guest=\"vm1\",service=");
+    let rdma = count("guest=\"vm1\"") - count("guest=\"vm1\",function=\"ethernet\"") - latency;
     let page = include_str!("../../docs/metrics.md").replace('\n', " ");
     let said = format!("{rdma} series of its RDMA function, and {ethernet} of its Ethernet function");
     assert!(page.contains(&said), "docs/metrics.md does not say '{said}'");
+    // The fake daemon has three buckets. How many there are, a test of the daemon compares.
+    assert_eq!(latency, 3 + 2);
 }
 
 #[test]

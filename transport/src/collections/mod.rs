@@ -4,3 +4,4 @@ pub(crate) mod flush;
 pub(crate) mod pool;
 pub(crate) mod table;
 pub(crate) mod wakes;
+pub(crate) mod watches;

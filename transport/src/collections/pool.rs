@@ -188,6 +188,11 @@ impl<T: Copy + Default> Pool<T> {
         &self.node(at.0).value
     }
 
+    /// Returns the value of a node in use, to be changed.
+    pub(crate) fn get_mut(&mut self, at: At) -> &mut T {
+        &mut self.node_mut(at.0).value
+    }
+
     /// Returns the node behind a node in use.
     #[inline]
     pub(crate) fn after(&self, at: At) -> Option<At> {

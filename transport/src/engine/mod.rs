@@ -24,6 +24,7 @@ mod streams;
 pub(crate) mod sweep;
 mod view;
 mod wake;
+mod watch;
 pub(crate) mod wire;
 mod xrcds;
 

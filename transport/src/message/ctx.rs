@@ -16,7 +16,7 @@ use crate::objects::service::{ConnState, Service};
 use crate::objects::srq::Srqs;
 use crate::objects::uc::UcRoce;
 use crate::verbs::attr::QpState;
-use crate::verbs::completion::{Completion, Event, Sink, WcStatus};
+use crate::verbs::completion::{Completion, Event, Sink, WatchedEnd, WcStatus};
 use crate::verbs::counters::Counters;
 use crate::verbs::work::Work;
 use core::mem;
@@ -194,10 +194,23 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
     pub(crate) fn end_send(&mut self, work: &Work<'_>, status: WcStatus) {
         // A request that is tried before it is queued is not in the queue.
         if let Some(taken) = self.requests.take_send(&mut self.qp.requester.queue, |_| ()) {
+            let watched = taken.watched_since();
             taken.end();
+            if let Some(since) = watched {
+                self.again().watched_send_ended(since, status);
+            }
         }
         if work.flags.signaled() || status != WcStatus::Success {
             self.complete_send(&work.completion(self.place.qpn, status));
+        }
+    }
+
+    /// Reports the end of a send that was watched since then, if it succeeded.
+    #[cold]
+    pub(crate) fn watched_send_ended(&mut self, since: Instant, status: WcStatus) {
+        if status == WcStatus::Success {
+            let end = WatchedEnd { service: self.qp.service(), transport: self.qp.transport, since };
+            self.sink.watched(self.place.id(), &end);
         }
     }
 

@@ -2,8 +2,11 @@
 
 mod save;
 mod successors;
+mod watches;
 
+use crate::base::time::Instant;
 use crate::collections::pool::{At, List, Pool};
+use crate::collections::watches::Watches;
 use crate::verbs::attr::{QpInit, Receives};
 use crate::verbs::request::{Destination, Payload, RecvList, Sge};
 use crate::verbs::work::{OutstandingSend, Work};
@@ -45,15 +48,24 @@ impl Default for RecvSlot {
 ///
 /// It ends with a completion, or without one on purpose.
 #[must_use = "whoever takes a request ends it"]
-pub(crate) struct Taken<T: Copy>(T);
+pub(crate) struct Taken<T: Copy> {
+    request: T,
+    since: Option<Instant>,
+}
 
 impl<T: Copy> Taken<T> {
     /// Ends the request.
     #[inline]
     pub(crate) fn end(self) -> T {
-        let request = self.0;
+        let request = self.request;
         core::mem::forget(self);
         request
+    }
+
+    /// Returns since when the request was watched, if it was.
+    #[inline]
+    pub(crate) fn watched_since(&self) -> Option<Instant> {
+        self.since
     }
 }
 
@@ -102,6 +114,7 @@ pub(crate) struct Requests {
     /// Requests of QPs that were reset or destroyed, which are still to be freed.
     dropped_sends: List,
     dropped_receives: List,
+    watches: Watches,
 }
 
 impl Requests {
@@ -112,6 +125,7 @@ impl Requests {
             extras: Pool::new(),
             dropped_sends: List::EMPTY,
             dropped_receives: List::EMPTY,
+            watches: Watches::default(),
         }
     }
 
@@ -139,6 +153,7 @@ impl Requests {
     }
 
     /// Returns the numbers of outstanding sends and receives.
+    #[inline]
     pub(crate) fn counts(&self) -> (u64, u64) {
         let sends = self.sends.len() - self.dropped_sends.len();
         let receives = self.receives.len() - self.dropped_receives.len();
@@ -257,9 +272,12 @@ impl Requests {
         queue: &mut List,
         part: impl FnOnce(&OutstandingSend) -> U,
     ) -> Option<Taken<U>> {
-        let (part, mut more) = self.sends.pop_with(queue, |slot| (part(&slot.send), slot.more))?;
+        let at = queue.head()?;
+        let take = |slot: &SendSlot| (part(&slot.send), slot.more, slot.send.flags.is_watched());
+        let (request, mut more, is_watched) = self.sends.pop_with(queue, take)?;
         while self.extras.pop(&mut more).is_some() {}
-        Some(Taken(part))
+        let since = if is_watched { Some(self.watches.end(at)) } else { None };
+        Some(Taken { request, since })
     }
 
     /// Appends a receive. Only its first 2^32 - 1 bytes are ever used.
@@ -311,9 +329,9 @@ impl Requests {
     /// Takes the first receive from its queue, and returns its id.
     #[inline]
     pub(crate) fn take_receive(&mut self, queue: &mut List) -> Option<Taken<u32>> {
-        let (id, mut more) = self.receives.pop_with(queue, |slot| (slot.id, slot.more))?;
+        let (request, mut more) = self.receives.pop_with(queue, |slot| (slot.id, slot.more))?;
         while self.extras.pop(&mut more).is_some() {}
-        Some(Taken(id))
+        Some(Taken { request, since: None })
     }
 
     /// Moves all sends of `other` to the end of `queue`.

@@ -25,6 +25,7 @@ mod tcp;
 pub(crate) mod unreliable;
 mod views;
 mod vlans;
+mod watched;
 mod windows;
 pub(crate) mod wire;
 mod xrc;
@@ -154,6 +155,8 @@ impl Region for Mem {
 pub(crate) struct Log {
     pub(crate) completions: Vec<(DeviceId, CqId, Completion)>,
     pub(crate) events: Vec<(DeviceId, Event)>,
+    /// Ends of watched sends.
+    pub(crate) watched: Vec<(DeviceId, WatchedEnd)>,
     /// Number of completions after which the next one panics.
     pub(crate) breaks_after: Option<usize>,
 }
@@ -166,6 +169,10 @@ impl Sink for Log {
 
     fn event(&mut self, device: DeviceId, event: Event) {
         self.events.push((device, event));
+    }
+
+    fn watched(&mut self, device: DeviceId, end: &WatchedEnd) {
+        self.watched.push((device, *end));
     }
 }
 

@@ -1,6 +1,9 @@
 //! Output of the engine: completions and events.
 
 use crate::base::id::{CqId, DeviceId, SrqId};
+use crate::base::time::Instant;
+use crate::base::transport_kind::TransportKind;
+use crate::verbs::attr::QpType;
 use crate::verbs::op::WcOpcode;
 use vrdma_wire::num::{Imm, Mac, Qpn, Rkey};
 
@@ -10,6 +13,24 @@ pub trait Sink {
     fn complete(&mut self, device: DeviceId, cq: CqId, completion: &Completion);
     /// Takes an event of an object of `device`.
     fn event(&mut self, device: DeviceId, event: Event);
+    /// Takes the end of a send that was watched ([`Engine::watch_last`](crate::Engine::watch_last))
+    /// and succeeded. Its completion, if it has one, follows.
+    ///
+    /// The default is for sinks of callers that watch nothing.
+    fn watched(&mut self, device: DeviceId, end: &WatchedEnd) {
+        let _ = (device, end);
+    }
+}
+
+/// The end of a watched send that succeeded.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct WatchedEnd {
+    /// The service of its QP.
+    pub service: QpType,
+    /// The way of its QP's messages to the peer. It has no meaning for datagrams.
+    pub transport: TransportKind,
+    /// The time since when it was watched, as the caller told it.
+    pub since: Instant,
 }
 
 /// A sink for calls that complete nothing.

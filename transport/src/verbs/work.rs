@@ -38,8 +38,9 @@ impl Flags {
     const SIGNALED: u8 = 1 << 0;
     const SOLICITED: u8 = 1 << 1;
     const FENCE: u8 = 1 << 2;
+    const WATCHED: u8 = 1 << 3;
 
-    /// Makes the flags of a request.
+    /// Makes the flags of a request that is not watched.
     #[inline]
     pub(crate) fn new(signaled: bool, solicited: bool, fence: bool) -> Flags {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
@@ -65,6 +66,19 @@ impl Flags {
     #[inline]
     pub(crate) fn fence(self) -> bool {
         self.0 & Self::FENCE != 0
+    }
+
+    /// Whether somebody waits for the request's end to measure its time.
+    ///
+    /// Only a request in a queue can be watched. It does not concern the request itself.
+    #[inline]
+    pub(crate) fn is_watched(self) -> bool {
+        self.0 & Self::WATCHED != 0
+    }
+
+    /// Marks the request as watched.
+    pub(crate) fn watch(&mut self) {
+        self.0 |= Self::WATCHED;
     }
 }
 

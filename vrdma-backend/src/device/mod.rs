@@ -8,11 +8,13 @@ mod context;
 pub mod counters;
 mod cq;
 pub mod failures;
+pub mod latency;
 pub mod moderation;
 mod mr;
 pub mod objects;
 pub mod outputs;
 mod pd;
+pub mod peaks;
 mod qp;
 pub mod queues;
 mod quota;
@@ -26,7 +28,9 @@ use crate::ratelimit::RateLimit;
 use ah::AhTable;
 use counters::{DeviceCounters, ObjectCounts};
 use failures::Failures;
+use latency::Latencies;
 use objects::{Cq, UserContext};
+use peaks::RecentPeaks;
 use queues::Events;
 use quota::Quota;
 use std::os::unix::net::UnixStream;
@@ -63,6 +67,10 @@ pub struct Device {
     pub pin_gate: Arc<PinGate>,
     /// Counters of events.
     pub counters: DeviceCounters,
+    /// How long some of its requests took.
+    pub latencies: Latencies,
+    /// Its largest numbers of the last minute.
+    pub peaks: RecentPeaks,
     /// The last errors of its QPs. They stay when the driver is gone: numbers are not soon reused.
     pub failures: Failures,
     /// Limits messages about QPs that failed.
@@ -86,6 +94,8 @@ impl Device {
             quota: Quota::default(),
             pin_gate: Arc::default(),
             counters: DeviceCounters::default(),
+            latencies: Latencies::new(id),
+            peaks: RecentPeaks::default(),
             failures: Failures::default(),
             failure_messages: RateLimit::default(),
             limits,

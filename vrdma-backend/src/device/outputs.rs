@@ -11,7 +11,8 @@ use crate::queue::cq::CqeSlot;
 use crate::ratelimit::{RateLimit, limited};
 use crate::translate::cqe::CqeWords;
 use crate::translate::event::AsyncEvent;
-use vrdma_transport::{Completion, CqId, DeviceId, Event, Sink, WcStatus};
+use std::time::Duration;
+use vrdma_transport::{Completion, CqId, DeviceId, Event, Sink, WatchedEnd, WcStatus};
 use vrdma_wire::num::Qpn;
 
 /// All devices of a worker, and the output for them.
@@ -302,6 +303,12 @@ impl Sink for Outputs {
             self.tell_of_failure(id, event);
             self.async_event(id, event.into());
         }
+    }
+
+    #[cold]
+    fn watched(&mut self, id: DeviceId, end: &WatchedEnd) {
+        let took = Duration::from_nanos(self.clock.now().0.saturating_sub(end.since.0));
+        self.device(id).latencies.add(end, took);
     }
 }
 

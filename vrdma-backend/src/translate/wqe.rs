@@ -69,6 +69,12 @@ pub fn qpn(words: &RequestWords) -> Option<Qpn> {
     Qpn::new(header.object.get()).filter(|_| header.opcode != WrOpcode::SRQ_RECV.0)
 }
 
+/// Returns the QP whose send queue an unparsed request is for, as a hint only.
+pub fn send_queue(words: &RequestWords) -> Option<Qpn> {
+    let header: &WqeHeader = view(words.as_bytes(), 0);
+    qpn(words).filter(|_| header.opcode < WrOpcode::RECV.0)
+}
+
 /// Returns the key of the peer's memory that an unparsed request names, as a hint only.
 #[inline]
 pub fn rkey(words: &RequestWords) -> Option<Rkey> {

@@ -82,12 +82,21 @@ impl Worker {
             }
         }
         let (device, owner) = (bound.device, bound.owner);
-        let mut taken = 0;
+        // Position of the next request to be measured.
+        let mut measured = self.outputs.device(device).latencies.left();
+        let (mut taken, mut since) = (0, now);
         self.outputs.gather();
         let result = loop {
             let result = cycles::within(Stage::Fetch, || self.fetch(index, most - taken));
             for at in 0..self.fetched.count {
+                let is_measured = taken + at == measured;
+                if is_measured {
+                    since = self.before_measured();
+                }
                 self.post(device, owner, at, self.fetched.units[at], now);
+                if is_measured {
+                    measured += self.measure(device, owner, at, since);
+                }
             }
             taken += self.fetched.count;
             if result.is_err() || self.fetched.count < TOGETHER || taken == most {
@@ -100,7 +109,11 @@ impl Worker {
             self.outputs.publish();
             self.channels[index].channel.publish_used();
         }
-        self.outputs.device(device).counters.requests += taken as u64;
+        let outstanding = self.engine.outstanding(device);
+        let known = self.outputs.device(device);
+        known.counters.requests += taken as u64;
+        known.latencies.set_left(measured - taken);
+        known.peaks.outstanding(outstanding);
         self.requests += taken as u64;
         if let Err(broken) = result {
             self.channel_broken(index, broken);
@@ -190,6 +203,7 @@ mod tests {
     use super::*;
     use crate::config::{Config, Poll, Qos, Weight};
     use crate::device::DeviceLimits;
+    use crate::device::latency::Latencies;
     use crate::memory::tests::memory;
     use crate::memory::{Extent, GuestMemory, Shared};
     use crate::queue::VirtqueueSetup;
@@ -315,6 +329,23 @@ mod tests {
         assert_eq!(taken(&mut worker, &ids), [250 + 3 + 70 + 250 + 1, 5]);
         assert_eq!(turns, (250 + 3 + 70 + 250 + 1usize).div_ceil(BATCH));
         assert!(worker.channels.is_sorted_by_key(|bound| bound.device));
+    }
+
+    #[test]
+    fn requests_to_be_measured_are_counted_over_all_channels_and_rounds() {
+        let (mut worker, ids) = worker(&[&[250, 3, 0, 250, 250, 1, 250, 250, 250, 250, 250, 250, 250, 250]]);
+        while worker.drain_channels(transport::Instant(1), true) {}
+        let taken = taken(&mut worker, &ids)[0] as usize;
+        assert!(taken > 2500);
+        let mut expected = Latencies::new(ids[0]);
+        let mut next = expected.left();
+        while next < taken {
+            next += expected.step();
+        }
+        let latencies = &worker.outputs.device(ids[0]).latencies;
+        assert_eq!(latencies.left(), next - taken);
+        // They name no QP, so nothing is known of their ends.
+        assert!(latencies.by_service().is_empty());
     }
 
     #[test]

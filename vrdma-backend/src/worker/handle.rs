@@ -264,6 +264,7 @@ impl Worker {
             turns: 0,
             rounds: Rounds::default(),
             usage: Usage::default(),
+            sampled: transport::Instant(0),
         };
         let stuck = Arc::default();
         Ok((worker, WorkerHandle { outbox, mail, wake: Arc::new(notifier), stuck }))

@@ -74,6 +74,7 @@ impl Worker {
                 let end = Instant::now();
                 self.asleep += end - now;
                 self.usage.pause(self.outputs.clock.at(end), true);
+                self.woke(self.outputs.clock.at(now), self.outputs.clock.at(end));
                 self.polling.slept(end, woken);
                 *idle_turns = 0;
             }
@@ -130,6 +131,9 @@ impl Worker {
         if self.clock.1 == 0 || waits {
             self.clock = (self.now(), CLOCK_TURNS);
             self.usage.add(self.clock.0, self.rounds);
+            if self.samples_at(self.clock.0) {
+                self.sample(self.clock.0, self.clock.0);
+            }
         }
         self.clock.1 -= 1;
         self.clock.0

@@ -75,6 +75,45 @@ pub const FAMILIES: &[Family] = &[
         rows: &[Row { values: &[], sources: &["objects.pending_requests"] }],
     },
     Family {
+        name: "guest_pending_requests_peak",
+        help: "Most work requests of a kind that had not ended at a time, within the last minute.",
+        cause: "Sends: the peer or the path is slow, or programs post in bursts. Requests that are \
+                executed at once never wait, and do not count.",
+        kind: Kind::Gauge,
+        quantity: Quantity::Count("requests"),
+        scope: Scope::Guest,
+        labels: &["queue"],
+        rows: &[
+            Row { values: &["send"], sources: &["peaks.sends"] },
+            Row { values: &["receive"], sources: &["peaks.receives"] },
+        ],
+    },
+    Family {
+        name: "guest_payload_peak",
+        help: "Most payload that left (tx) and that arrived (rx) in 10 ms, within the last minute.",
+        cause: "Far above the average: the guest sends in bursts. Near what 10 ms of the link carry: \
+                bursts fill it.",
+        kind: Kind::Gauge,
+        quantity: Quantity::Bytes,
+        scope: Scope::Guest,
+        labels: &["direction"],
+        rows: &[
+            Row { values: &["tx"], sources: &["peaks.bytes_sent"] },
+            Row { values: &["rx"], sources: &["peaks.bytes_received"] },
+        ],
+    },
+    Family {
+        name: "guest_request_latency",
+        help: "Time from the post to the completion of about one of 1024 requests that succeeded.",
+        cause: "Long: the peer or the path is slow, packets are lost, or the worker is full. A SEND also \
+                waits for a receive.",
+        kind: Kind::Histogram,
+        quantity: Quantity::Nanoseconds,
+        scope: Scope::Guest,
+        labels: &["service"],
+        rows: &[Row { values: &[], sources: &["latency.*"] }],
+    },
+    Family {
         name: "guest_messages_sent",
         help: "Requests of the guest that were executed.",
         cause: "None while the guest is busy: its requests fail, or wait for the peer.",

@@ -17,6 +17,7 @@ use vrdma_admin::guest::{FunctionKind, Guest, GuestFunction, Guests, ListGuests,
 use vrdma_admin::worker::{ListWorkers, Worker, WorkerList};
 use vrdma_admin::{Call, Fault, Frames, Method, Reply};
 use vrdma_exporter::families;
+use vrdma_exporter::family::Kind;
 use vrdma_exporter::snapshot::Scope;
 
 #[path = "../../../testing/guest/src/wait.rs"]
@@ -253,9 +254,19 @@ fn stats(base: u64, more: &[String], is_stuck: bool) -> AllCounters {
 /// Sets each number from which series of a scope are made, if its name begins so.
 fn fill_only(object: &mut Value, scope: Scope, start: &str, base: u64) {
     let families = families::all().filter(|family| family.scope == scope);
-    let sources = families.flat_map(|family| family.rows).flat_map(|row| row.sources);
-    for (number, source) in sources.filter(|source| source.starts_with(start)).enumerate() {
+    let sources = families.flat_map(|family| {
+        family.rows.iter().flat_map(|row| row.sources).map(|source| (family.kind, *source))
+    });
+    for (number, (kind, source)) in sources.filter(|(_, source)| source.starts_with(start)).enumerate() {
         let number = base + number as u64;
+        let number = match kind {
+            Kind::Histogram => json!({
+                "requests": 4 * number,
+                "sum_ns": 9000 * number,
+                "buckets": [[1000, number], [5000, 2 * number]],
+            }),
+            _ => number.into(),
+        };
         let source = source.replace('*', "odd");
         match source.split_once('.') {
             // These are in other replies.
@@ -264,9 +275,9 @@ fn fill_only(object: &mut Value, scope: Scope, start: &str, base: u64) {
                 if !object[section].is_object() {
                     object[section] = Map::new().into();
                 }
-                object[section][key] = number.into();
+                object[section][key] = number;
             }
-            None => object[source] = number.into(),
+            None => object[source] = number,
         }
     }
 }

@@ -38,6 +38,13 @@ thread_local! {
     static CALLS: Cell<u32> = const { Cell::new(0) };
 }
 
+/// Lets the engines of a test be, for the next hundred calls of [`replace_at_times`].
+///
+/// That is for what a record does not have.
+pub(crate) fn replace_none() {
+    CALLS.set(304);
+}
+
 /// Replaces an engine by its copy in some calls.
 ///
 /// Fixtures of other tests call it before they let an engine work. Each run of a test replaces it
