@@ -320,6 +320,71 @@ fn guests_of_weights_1_and_3_get_bytes_and_messages_as_1_to_3() {
     }
 }
 
+/// Plays two guests of weights 1 and 3, as the benchmark of the quality of service does: with 8 QPs
+/// that have 32 messages each, which are posted again once they have ended.
+///
+/// `pause` returns after how many polls the program looks at completions again. Returns the numbers
+/// of messages: of all polls, and of those after which both guests had some left.
+fn played(lengths: [u32; 2], mut pause: impl FnMut() -> u32) -> ([u64; 2], [u64; 2]) {
+    const PENDING: usize = 32;
+    let (mut engine, mut log) = (Engine::new(1), Log::default());
+    let ends = [1, 2, 3, 4].map(|host| device(&mut engine, host));
+    engine.set_weight(ends[2].device, 3).unwrap();
+    let mut guests = [0, 2].map(|at| {
+        let pairs = (0..8).map(|_| {
+            let init = QpInit { max_send_wr: PENDING as u32, ..qp_init(ends[at].pd) };
+            let own = End { qpn: engine.create_qp(ends[at].device, init).unwrap(), ..ends[at].clone() };
+            let peer = with_qp(&mut engine, &ends[at + 1]);
+            connect(&mut engine, &mut log, &own, &peer, at as u8 + 2);
+            connect(&mut engine, &mut log, &peer, &own, at as u8 + 1);
+            (own, peer, 0)
+        });
+        pairs.collect::<Vec<(End, End, usize)>>()
+    });
+    let (mut all, mut both) = ([0; 2], [0; 2]);
+    for round in 0..2000 {
+        for (guest, length) in guests.iter_mut().zip(lengths) {
+            for (own, peer, pending) in guest {
+                while *pending < PENDING {
+                    post_write(&mut engine, &mut log, own, peer, length);
+                    *pending += 1;
+                }
+            }
+        }
+        let mut counted = 0;
+        for _ in 0..pause() {
+            engine.poll(Instant(1), 1 << 20, &mut log);
+            let have_more =
+                [&ends[0], &ends[2]].iter().all(|end| engine.counts(end.device).pending_sends > 0);
+            // What posts have moved at once counts, too.
+            for (device, ..) in &log.completions[counted..] {
+                let at = usize::from(*device == ends[2].device);
+                all[at] += u64::from(round > 10);
+                both[at] += u64::from(round > 10 && have_more);
+            }
+            counted = log.completions.len();
+        }
+        for (device, _, completion) in log.completions.drain(..) {
+            let guest = &mut guests[usize::from(device == ends[2].device)];
+            let at = guest.iter().position(|(own, ..)| own.qpn == completion.qpn).unwrap();
+            guest[at].2 -= 1;
+        }
+    }
+    (all, both)
+}
+
+#[test]
+fn shares_are_those_of_weights_however_rarely_programs_look_while_both_guests_have_work() {
+    let mut rng = crate::base::rng::Rng::new(3);
+    let share = |[one, three]: [u64; 2]| three as f64 / one as f64;
+    for length in [64 << 10, 100_000, 8] {
+        for most in [1, 3, 10, 40] {
+            let (all, both) = played([length; 2], || 1 + (rng.next() % most) as u32);
+            println!("{length} {most}: all {all:?} {:.3}, both {both:?} {:.3}", share(all), share(both));
+        }
+    }
+}
+
 #[test]
 fn guests_of_weights_1_and_3_share_the_wire_as_1_to_3() {
     let mut net = Net::connected();

@@ -125,8 +125,8 @@ fn ack(msn: AethMsn) -> Aeth {
 
 /// Returns the next packet of a response. `part` is set for an inter-worker packet, and is updated.
 ///
-/// An inter-worker packet of a READ response has as many PSNs as possible. Memory of a window is
-/// not pinned, because the window may be unbound at any time.
+/// An inter-worker packet of a READ response has as many PSNs as possible, and as a rate leaves.
+/// Memory of a window is not pinned, because the window may be unbound at any time.
 fn next_response<'a, R: Region>(
     mrs: &'a Mrs<R>,
     qp: &Qp,
@@ -138,7 +138,9 @@ fn next_response<'a, R: Region>(
         return response(mrs, qp, resource, 1);
     };
     part.may_pin = true;
-    part.psns = most_psns(qp.path_mtu, resource.next).min(resource.psns - resource.next);
+    // Answers wait for a rate no longer than peers have patience, so few bytes go at a time.
+    let allowed = (outlet.rate_leaves() / u64::from(qp.path_mtu.bytes())).clamp(1, u32::MAX.into()) as u32;
+    part.psns = most_psns(qp.path_mtu, resource.next).min(resource.psns - resource.next).min(allowed);
     let made = response(mrs, qp, resource, part.psns)?;
     if part.psns == 1 || outlet.carries(&made.1) {
         return Some(made);
