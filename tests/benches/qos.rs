@@ -170,15 +170,18 @@ fn measure(loads: &mut [Load; 2]) -> Sent {
     }
     let (first, start) = (step().0, Instant::now());
     let (mut window, mut since) = (first, start);
-    let (mut counted, mut time) = ([0; 2], Duration::ZERO);
+    let (mut counted, mut time, mut ran_dry) = ([0; 2], Duration::ZERO, true);
     loop {
         let (now, is_dry) = step();
         if is_dry {
-            (window, since) = (now, Instant::now());
+            (window, since, ran_dry) = (now, Instant::now(), true);
         } else if since.elapsed() >= WINDOW {
-            time += since.elapsed();
-            (0..2).for_each(|at| counted[at] += now[at] - window[at]);
-            (window, since) = (now, Instant::now());
+            // The first messages after a pause are copied as they are posted, without turns.
+            if !ran_dry {
+                time += since.elapsed();
+                (0..2).for_each(|at| counted[at] += now[at] - window[at]);
+            }
+            (window, since, ran_dry) = (now, Instant::now(), false);
         }
         let seconds = start.elapsed().as_secs_f64();
         if start.elapsed() >= TIME {

@@ -11,8 +11,9 @@ use vrdma_guest::verbs::{Data, Request};
 
 /// QPs of the guest.
 const QPS: u32 = 8;
-/// Requests that each of them has pending.
-const PENDING: u32 = 32;
+/// Requests that each of them has pending. The daemon needs milliseconds for those of all QPs, so a
+/// thread that is kept from its processor for less leaves it enough to do.
+const PENDING: u32 = 128;
 /// Bytes of a long message.
 pub const LONG: u32 = 64 << 10;
 
