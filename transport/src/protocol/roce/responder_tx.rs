@@ -138,9 +138,12 @@ fn next_response<'a, R: Region>(
         return response(mrs, qp, resource, 1);
     };
     part.may_pin = true;
-    // Answers wait for a rate no longer than peers have patience, so few bytes go at a time.
-    let allowed = (outlet.rate_leaves() / u64::from(qp.path_mtu.bytes())).clamp(1, u32::MAX.into()) as u32;
-    part.psns = most_psns(qp.path_mtu, resource.next).min(resource.psns - resource.next).min(allowed);
+    part.psns = most_psns(qp.path_mtu, resource.next).min(resource.psns - resource.next);
+    if outlet.has_rate() {
+        // Answers wait no longer than peers have patience, so few bytes go at a time.
+        let left = outlet.rate_leaves() / u64::from(qp.path_mtu.bytes());
+        part.psns = part.psns.min(left.clamp(1, u32::MAX.into()) as u32);
+    }
     let made = response(mrs, qp, resource, part.psns)?;
     if part.psns == 1 || outlet.carries(&made.1) {
         return Some(made);
