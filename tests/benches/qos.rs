@@ -122,7 +122,7 @@ fn host_says(limit: Limit, is_iwarp: bool) -> fn(u8, GuestConfig) -> GuestConfig
 /// A guest that sends all the time.
 enum Load {
     Messages(Greedy),
-    Frames(Frames),
+    Frames(Box<Frames>),
 }
 
 impl Load {
@@ -193,8 +193,8 @@ fn measure(loads: &mut [Load; 2]) -> Sent {
 
 /// Two guests that play a ping-pong.
 enum Players {
-    Messages(Side, Side),
-    Frames(NetGuest, NetGuest),
+    Messages(Box<[Side; 2]>),
+    Frames(Box<[NetGuest; 2]>),
 }
 
 impl Players {
@@ -203,8 +203,7 @@ impl Players {
         match path {
             Path::Ethernet => {
                 let connect = |index| NetGuest::connect(&lab.net_socket(index), NetOptions::default());
-                let [a, b] = [a, b].map(|index| connect(index).expect("it connects"));
-                Players::Frames(a, b)
+                Players::Frames([a, b].map(|index| connect(index).expect("it connects")).into())
             }
             _ => {
                 let [a, b] = [a, b].map(|index| &lab.guests[usize::from(index)]);
@@ -215,7 +214,7 @@ impl Players {
                     }
                     false => pair_between(a, b, 4096, &options),
                 };
-                Players::Messages(a, b)
+                Players::Messages([a, b].into())
             }
         }
     }
@@ -224,11 +223,13 @@ impl Players {
     fn round(&mut self, meanwhile: &mut impl FnMut()) {
         for there in [true, false] {
             match self {
-                Players::Messages(a, b) => {
+                Players::Messages(both) => {
+                    let [a, b] = &mut **both;
                     let (from, to) = if there { (a, b) } else { (b, a) };
                     send(from, to, meanwhile);
                 }
-                Players::Frames(a, b) => {
+                Players::Frames(both) => {
+                    let [a, b] = &mut **both;
                     // They are guests 5 and 6, counted from 1.
                     let (from, to, way) = if there { (a, b, [6, 5]) } else { (b, a, [5, 6]) };
                     let [dst, src] = way.map(mac);
@@ -303,7 +304,7 @@ fn run(name: &str, path: Path, limit: Limit) -> bool {
     let mut players = Players::new(&lab, path);
     let alone = players.play(TIME, || {});
     let mut loads = [0, 2].map(|own| match path {
-        Path::Ethernet => Load::Frames(Frames::new(&lab, own, length)),
+        Path::Ethernet => Load::Frames(Frames::new(&lab, own, length).into()),
         _ => Load::Messages(Greedy::new(&lab, own.into(), length)),
     });
     let Sent { rates, counted, part } = measure(&mut loads);
@@ -328,7 +329,11 @@ fn run(name: &str, path: Path, limit: Limit) -> bool {
     // What one worker sends to another waits for that one, in the order in which it was sent.
     let is_shared = limit != Limit::Weights || path != Path::Roce(Setting::TwoWorkers);
     println!("{name:<26} {show}: {}", verdict(is_shared, right));
-    let beside = players.play(TIME, || loads.iter_mut().for_each(|load| drop(load.step())));
+    let beside = players.play(TIME, || {
+        loads.iter_mut().for_each(|load| {
+            load.step();
+        })
+    });
     let times = beside.as_secs_f64() / alone.as_secs_f64();
     // Without limits, the ping-pong waits for turns of guests that always have more. With more
     // workers, it waits for processors.
