@@ -121,7 +121,7 @@ fn host_says(limit: Limit, is_iwarp: bool) -> fn(u8, GuestConfig) -> GuestConfig
 
 /// A guest that sends all the time.
 enum Load {
-    Messages(Greedy),
+    Messages(Box<Greedy>),
     Frames(Box<Frames>),
 }
 
@@ -305,7 +305,7 @@ fn run(name: &str, path: Path, limit: Limit) -> bool {
     let alone = players.play(TIME, || {});
     let mut loads = [0, 2].map(|own| match path {
         Path::Ethernet => Load::Frames(Frames::new(&lab, own, length).into()),
-        _ => Load::Messages(Greedy::new(&lab, own.into(), length)),
+        _ => Load::Messages(Greedy::new(&lab, own.into(), length).into()),
     });
     let Sent { rates, counted, part } = measure(&mut loads);
     let (show, right) = match limit {
