@@ -374,8 +374,8 @@ fn what_the_peer_does_not_accept_costs_it_nothing_and_does_not_wait_for_it() {
     assert_eq!(pair.engine.core.schedule.rates.left(b.device.0, Flow::Rx), full);
 }
 
-/// Lets A send to B all the time for a second, at BYTES, while others use the rate of B up and more.
-/// Returns the bytes that A has moved.
+/// Lets A post to B all the time for a second, while others use the rate of B up and more. Returns
+/// the bytes that A has moved.
 fn beside_a_flood(op: impl Fn(&End) -> SendOp, limits: &RateLimits, flood: impl Fn(&mut Pair)) -> u64 {
     const LENGTH: u32 = 64 << 10;
     let mut pair = Pair::connected();
