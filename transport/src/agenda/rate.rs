@@ -95,7 +95,8 @@ impl Bucket {
         let burst = before.burst.as_nanos() as u64;
         let debt = u128::from(lacks.saturating_sub(burst)) * u128::from(before.rate.get());
         let debt = u64::try_from(debt / u128::from(self.rate.get())).unwrap_or(u64::MAX);
-        let of_burst = Duration::from_nanos(lacks.min(burst)).min(self.burst);
+        // A bucket with nothing, or with a debt, has nothing of a longer burst either.
+        let of_burst = if lacks < burst { Duration::from_nanos(lacks).min(self.burst) } else { self.burst };
         self.full_at = now + of_burst + Duration::from_nanos(debt);
     }
 }
@@ -175,9 +176,10 @@ impl Meter {
         time(&self.bytes, bytes).max(time(&self.messages, messages)).unwrap_or_default()
     }
 
-    /// Returns how many bytes may be saved up.
+    /// Returns how many bytes may be saved up, in whole pieces.
     pub fn holds(&self) -> u64 {
-        self.bytes.as_ref().map_or(u64::MAX, Bucket::holds)
+        let piece = self.piece.max(1);
+        self.bytes.as_ref().map_or(u64::MAX, |bucket| bucket.holds() / piece * piece)
     }
 
     /// Returns how many bytes may move without a debt; `None` if there is no limit.
@@ -360,6 +362,24 @@ mod tests {
         meter.set(Instant(0), &limit(Some(rate(1))));
         meter.charge(Instant(u64::MAX), u64::MAX, u64::MAX);
         assert!(meter.wait(Instant(5)).is_some(), "times saturate");
+    }
+
+    #[test]
+    fn a_longer_burst_forgives_no_debt() {
+        let limit = |millis| RateLimit {
+            bytes: Some(rate(1_000_000)),
+            messages: None,
+            burst: Duration::from_millis(millis),
+        };
+        // 2,000 bytes are owed, or the bucket is just empty, or it holds half of them.
+        for (bytes, before, after) in [(12_000, 2, 2), (10_000, 0, 0), (5_000, 0, 0)] {
+            let mut meter = metered(1, &limit(10));
+            meter.charge(Instant(0), bytes, 1);
+            let wait = |meter: &Meter| meter.wait(Instant(0)).map_or(0, |at| at.0 / 1_000_000);
+            assert_eq!(wait(&meter), before);
+            meter.set(Instant(0), &limit(1000));
+            assert_eq!(wait(&meter), after, "{bytes} bytes");
+        }
     }
 
     #[test]

@@ -12,10 +12,11 @@ use vrdma_wire::num::Qpn;
 /// Acknowledges that wait slow senders on other hosts. The wait is a quarter of the usual local ACK
 /// timeout (code 14), so nothing is sent again.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(16);
-/// The longest debt of a device for what comes by connections, which cannot be stopped at once.
+/// The longest debt of a device for what comes by connections, and for its answers, neither of
+/// which can be stopped at once.
 ///
-/// Acknowledges wait no longer than [`PATIENCE`]. A longer debt would hold up only senders on this
-/// host, and for as long as others send too much.
+/// Acknowledges and answers wait no longer than [`PATIENCE`]. A longer debt would hold up only
+/// senders on this host, or requests, and for as long as others send or read too much.
 const LONGEST_DEBT: Duration = PATIENCE.saturating_mul(2);
 /// The longest debt of a device for data that it has asked for on the wire.
 ///
@@ -73,8 +74,15 @@ struct Limited {
     tx: OneWay,
     rx: OneWay,
     counters: RateCounters,
-    /// Until when nothing is taken out of its streams.
+    /// Until when nothing is taken out of its streams. `Rates::stopped` has it, too.
     streams_stopped: Option<Instant>,
+}
+
+impl OneWay {
+    /// Returns when the next sender may go on that waits; `None` if none has to wait.
+    fn next_time(&self, now: Instant) -> Option<Instant> {
+        self.meter.wait(now).map(|at| at.max(self.reserved))
+    }
 }
 
 impl Limited {
@@ -115,8 +123,8 @@ impl Limited {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Reserved {
     pub(crate) at: Instant,
-    /// Whether it may go on then, whatever has moved meanwhile. If not, it only looks again.
-    pub(crate) is_its_own: bool,
+    /// How many bytes it may move then, whatever has moved meanwhile. `None`: it only looks again.
+    pub(crate) bytes: Option<u64>,
 }
 
 /// The rates of all devices and QPs.
@@ -126,8 +134,11 @@ pub(crate) struct Rates {
     devices: BTreeMap<u32, Limited>,
     /// QPs with a rate of their own.
     qps: BTreeMap<QpRef, Meter>,
-    /// QPs that have waited for a time of their own, or do so.
-    granted: BTreeSet<QpRef>,
+    /// QPs that have waited for a time of their own, or do so, and the bytes that they may move
+    /// then.
+    granted: BTreeMap<QpRef, u64>,
+    /// Devices that take nothing out of their streams, by the time until which they do not.
+    stopped: BTreeSet<(Instant, u32)>,
     /// Whether any device or QP has a rate.
     has_limits: bool,
     /// Whether there is any rate, or something waits for one that there was.
@@ -156,6 +167,7 @@ impl Rates {
 
     /// Sets the rates of a device, or takes them away.
     pub(crate) fn set_device(&mut self, device: u32, limits: &RateLimits) {
+        self.look_again(device);
         if limits.tx.is_none() && limits.rx.is_none() {
             // Counters stay for the operator.
             if let Some(limited) = self.devices.get_mut(&device) {
@@ -167,7 +179,6 @@ impl Rates {
             limited.rx.meter.set(self.now, &limits.rx);
             // What was promised was so by the old rates.
             (limited.tx.reserved, limited.rx.reserved) = (self.now, self.now);
-            limited.streams_stopped = None;
         }
         self.follow();
     }
@@ -195,12 +206,13 @@ impl Rates {
     /// Forgets the rates of QPs of a device. Its own rates stay.
     pub(crate) fn forget_qps(&mut self, device: u32) {
         self.qps.retain(|place, _| place.device != device);
-        self.granted.retain(|place| place.device != device);
+        self.granted.retain(|place, _| place.device != device);
         self.follow();
     }
 
     /// Forgets a device.
     pub(crate) fn forget(&mut self, device: u32) {
+        self.look_again(device);
         self.devices.remove(&device);
         self.forget_qps(device);
     }
@@ -260,22 +272,28 @@ impl Rates {
     /// Counts what came by a connection without being asked for, and returns until when nothing
     /// more may.
     pub(crate) fn charge_unasked(&mut self, device: u32, bytes: u64, messages: u64) -> Option<Instant> {
-        self.charge_up_to(device, (bytes, messages), LONGEST_DEBT)
+        self.charge_up_to((device, Flow::Rx), (bytes, messages), LONGEST_DEBT)
     }
 
     /// Counts what a device has asked for, and returns until when nothing more may move.
     pub(crate) fn charge_asked(&mut self, device: u32, bytes: u64) -> Option<Instant> {
-        self.charge_up_to(device, (bytes, 0), LONGEST_OF_READS)
+        self.charge_up_to((device, Flow::Rx), (bytes, 0), LONGEST_OF_READS)
+    }
+
+    /// Counts the data of answers that a device has sent, and returns until when nothing more may
+    /// move.
+    pub(crate) fn charge_answers(&mut self, device: u32, bytes: u64, messages: u64) -> Option<Instant> {
+        self.charge_up_to((device, Flow::Tx), (bytes, messages), LONGEST_DEBT)
     }
 
     fn charge_up_to(
         &mut self,
-        device: u32,
+        (device, flow): (u32, Flow),
         (bytes, messages): (u64, u64),
         most: Duration,
     ) -> Option<Instant> {
         let now = self.now;
-        let meter = &mut self.devices.get_mut(&device)?.rx.meter;
+        let meter = &mut self.devices.get_mut(&device)?.way_mut(flow).meter;
         meter.charge_up_to(now, bytes, messages, most);
         meter.wait(now)
     }
@@ -296,36 +314,49 @@ impl Rates {
         }
     }
 
-    /// Returns when a sender may go on that waits for a device until `at`, at the earliest.
+    /// Returns when a sender may go on, if a device at one of these ends of its message has to
+    /// wait.
     ///
     /// Senders that wait get times one after the other, so that they do not all come at once.
-    /// `next` is what the sender has for the device.
-    pub(crate) fn reserve(&mut self, (device, flow): (u32, Flow), at: Instant, next: u64) -> Reserved {
+    /// `next` is how many bytes the sender has for the ends. At its time it may move as many as a
+    /// full bucket holds, and no other sender has the time that this takes.
+    pub(crate) fn reserve(&mut self, ends: &[(u32, Flow)], next: u64) -> Option<Reserved> {
         let now = self.now;
-        let Some(limited) = self.devices.get_mut(&device) else { return Reserved { at, is_its_own: true } };
-        let way = limited.way_mut(flow);
         // A sender with a late time looks again before that, because others may have gone, or the
         // rate may have changed.
-        let (at, latest) = (at.max(way.reserved), now + SLOW_CHECK);
-        let is_its_own = at <= latest;
-        if is_its_own {
-            // A turn moves no more than may be saved up. What it moves beyond that is a debt.
-            let next = next.min(way.meter.holds());
-            way.reserved = at + way.meter.time_of(next, 1);
+        let latest = now + SLOW_CHECK;
+        let (mut last, mut bytes) = (None, next);
+        for &(device, flow) in ends {
+            let Some(limited) = self.devices.get(&device) else { continue };
+            let way = limited.way(flow);
+            last = last.max(way.next_time(now));
+            bytes = bytes.min(way.meter.holds());
         }
-        let at = at.min(latest);
-        limited.waited(flow, (now, at));
-        Reserved { at, is_its_own }
+        // Of several times, the last one counts. It goes then, or it would find the first one used
+        // by others for ever.
+        let at = last?;
+        let is_its_own = at <= latest;
+        for &(device, flow) in ends {
+            let Some(limited) = self.devices.get_mut(&device) else { continue };
+            let way = limited.way_mut(flow);
+            let Some(time) = way.next_time(now) else { continue };
+            if is_its_own {
+                way.reserved = time + way.meter.time_of(bytes, 1);
+            }
+            limited.waited(flow, (now, time.min(latest)));
+        }
+        Some(Reserved { at: at.min(latest), bytes: is_its_own.then_some(bytes) })
     }
 
     /// Lets a QP go on when it has waited for its time, although others have moved something
-    /// meanwhile.
-    pub(crate) fn grant(&mut self, place: QpRef) {
-        self.granted.insert(place);
+    /// meanwhile. It may move this many bytes then.
+    pub(crate) fn grant(&mut self, place: QpRef, bytes: u64) {
+        self.granted.insert(place, bytes);
     }
 
-    /// Whether a QP has waited for a time of its own, which it now uses.
-    pub(crate) fn is_granted(&mut self, place: QpRef) -> bool {
+    /// Returns how many bytes a QP may move that has waited for a time of its own. It uses that
+    /// time now.
+    pub(crate) fn take_grant(&mut self, place: QpRef) -> Option<u64> {
         self.granted.remove(&place)
     }
 
@@ -340,21 +371,36 @@ impl Rates {
     pub(crate) fn stop_streams(&mut self, device: u32, until: Instant) {
         let now = self.now;
         if let Some(limited) = self.devices.get_mut(&device) {
-            limited.streams_stopped = Some(until);
+            let before = limited.streams_stopped.replace(until);
             limited.waited(Flow::Rx, (now, until));
+            if before != Some(until) {
+                if let Some(before) = before {
+                    self.stopped.remove(&(before, device));
+                }
+                self.stopped.insert((until, device));
+            }
+        }
+    }
+
+    /// Lets a device look at its streams.
+    fn look_again(&mut self, device: u32) {
+        let limited = self.devices.get_mut(&device);
+        if let Some(at) = limited.and_then(|limited| limited.streams_stopped.take()) {
+            self.stopped.remove(&(at, device));
         }
     }
 
     /// Returns when a device may take something out of its streams again.
     pub(crate) fn next_look(&self) -> Option<Instant> {
-        self.devices.values().filter_map(|limited| limited.streams_stopped).min()
+        self.stopped.first().map(|&(at, _)| at)
     }
 
     /// Forgets the times that have come at which devices look at their streams.
     pub(crate) fn look_at_streams(&mut self) {
-        let now = self.now;
-        for limited in self.devices.values_mut() {
-            limited.streams_stopped = limited.streams_stopped.filter(|&at| at > now);
+        while let Some(&(at, device)) = self.stopped.first()
+            && at <= self.now
+        {
+            self.look_again(device);
         }
     }
 
@@ -398,37 +444,81 @@ mod tests {
             }
             let until = rates.wait(7, Flow::Rx).expect("the rate is used up");
             assert!(until <= now + LONGEST_DEBT + Duration::from_millis(5), "{round}: {until:?}");
-            assert!(!rates.is_granted(place));
-            let reserved = rates.reserve((7, Flow::Rx), until, 1000);
-            assert!(reserved.is_its_own && reserved.at <= now + SLOW_CHECK, "{round}: {reserved:?}");
-            rates.grant(place);
+            assert_eq!(rates.take_grant(place), None);
+            let reserved = rates.reserve(&[(7, Flow::Rx)], 1000).expect("the rate is used up");
+            assert!(reserved.at >= until && reserved.at <= now + SLOW_CHECK, "{round}: {reserved:?}");
+            rates.grant(place, reserved.bytes.expect("it has a time of its own"));
             now = reserved.at;
             rates.see(now);
             rates.charge_unasked(7, 4096, 1);
             // It goes once.
-            assert!(rates.wait(7, Flow::Rx).is_some() && rates.is_granted(place));
+            assert!(rates.wait(7, Flow::Rx).is_some());
+            assert_eq!((rates.take_grant(place), rates.take_grant(place)), (Some(1000), None));
         }
     }
 
     #[test]
     fn a_sender_with_a_late_time_looks_again_and_keeps_no_other_from_an_earlier_one() {
         let (mut rates, _) = limited();
+        let end = [(7, Flow::Rx)];
+        assert_eq!(rates.reserve(&end, 1000), None, "nothing waits");
         rates.charge(7, Flow::Rx, 10_000_000, 1);
         let place = |qpn| QpRef { device: 1, qpn: Qpn::truncate(qpn) };
         let until = rates.wait(7, Flow::Rx).expect("the rate is used up");
         assert!(until > Instant(0) + Duration::from_secs(9));
-        let looks = Reserved { at: Instant(0) + SLOW_CHECK, is_its_own: false };
-        assert_eq!(rates.reserve((7, Flow::Rx), until, 1000), looks);
-        // Who comes next has a time behind those that have one, in the same direction.
-        let soon = Instant(1_000_000);
-        let times = [Flow::Rx, Flow::Rx, Flow::Tx].map(|flow| rates.reserve((7, flow), soon, 1000));
-        let expected = [soon, soon + Duration::from_millis(1), soon];
-        assert_eq!(times, expected.map(|at| Reserved { at, is_its_own: true }));
+        let looks = Reserved { at: Instant(0) + SLOW_CHECK, bytes: None };
+        assert_eq!(rates.reserve(&end, 1000), Some(looks));
+        // Who comes next has a time behind those that have one, in the same direction. No more
+        // moves then than a full bucket holds, in whole pieces.
+        rates.see(Instant(until.0 - 10_000));
+        let soon = [2000, 1 << 20, 1].map(|next| rates.reserve(&end, next).expect("it waits"));
+        let (millis, bytes) = ([0, 2, 2 + 8], [2000, 8192, 1]);
+        for ((reserved, millis), bytes) in soon.into_iter().zip(millis).zip(bytes) {
+            assert!(reserved.at.0.abs_diff(until.0 + millis * 1_000_000) < 200_000, "{reserved:?}");
+            assert_eq!(reserved.bytes, Some(bytes));
+        }
+        assert_eq!(rates.reserve(&[(7, Flow::Tx)], 1), None, "another direction");
         // What is gone has nothing.
-        [2, 3].into_iter().for_each(|qpn| rates.grant(place(qpn)));
+        [2, 3].into_iter().for_each(|qpn| rates.grant(place(qpn), 1));
         rates.forget_qp(place(2));
         rates.forget_qps(1);
-        assert!(![2, 3].into_iter().any(|qpn| rates.is_granted(place(qpn))));
+        assert!([2, 3].into_iter().all(|qpn| rates.take_grant(place(qpn)).is_none()));
+    }
+
+    /// A READ has two ends. If one has no time soon, the other's time stays for others.
+    #[test]
+    fn who_only_looks_again_at_one_end_takes_no_time_of_the_other() {
+        let (mut rates, limits) = limited();
+        rates.set_device(8, &limits);
+        rates.charge(7, Flow::Rx, 10_000, 1);
+        rates.charge(8, Flow::Rx, 10_000_000, 1);
+        let until = rates.wait(7, Flow::Rx).expect("the rate is used up");
+        for _ in 0..5 {
+            let both = rates.reserve(&[(7, Flow::Rx), (8, Flow::Rx)], 4096).expect("both wait");
+            assert_eq!(both, Reserved { at: Instant(0) + SLOW_CHECK, bytes: None });
+        }
+        let one = rates.reserve(&[(7, Flow::Rx)], 4096);
+        assert_eq!(one, Some(Reserved { at: until, bytes: Some(4096) }));
+    }
+
+    #[test]
+    fn devices_whose_streams_are_stopped_look_at_them_in_the_order_of_their_times() {
+        let (mut rates, limits) = limited();
+        [5, 6, 9].into_iter().for_each(|device| rates.set_device(device, &limits));
+        for (device, at) in [(5, 30), (6, 20), (7, 40), (9, 10), (7, 25)] {
+            rates.stop_streams(device, Instant(at));
+        }
+        rates.stop_streams(1000, Instant(1));
+        assert_eq!(rates.next_look(), Some(Instant(10)), "devices without rates do not stop");
+        rates.forget(9);
+        rates.see(Instant(20));
+        rates.look_at_streams();
+        assert_eq!(rates.next_look(), Some(Instant(25)));
+        // Other rates are another time.
+        rates.set_device(7, &limits);
+        assert_eq!(rates.next_look(), Some(Instant(30)));
+        rates.set_device(5, &RateLimits::default());
+        assert_eq!((rates.next_look(), rates.stopped.len()), (None, 0));
     }
 
     #[test]

@@ -185,6 +185,20 @@ impl Share {
         self.restraints.as_ref().is_some_and(|restraints| restraints.of(direction).hold.is_some())
     }
 
+    /// Notes that this many entries of a direction have had their turn.
+    ///
+    /// Entries of destroyed QPs may have left the queue without one.
+    #[inline]
+    fn passed(&mut self, direction: Direction, count: usize) {
+        if self.restraints.is_none() {
+            return;
+        }
+        let left = self.queue(direction).len();
+        let restraints = self.restraints.as_mut().expect("it was seen");
+        let passes = &mut restraints.of_mut(direction).passes;
+        *passes = passes.saturating_sub(count).min(left);
+    }
+
     /// Returns how many entries may have a turn.
     fn entries(&self) -> usize {
         let answers = if self.is_held(Direction::Answers) { 0 } else { self.answers.len() };
@@ -286,10 +300,7 @@ impl Turns {
                 continue;
             }
             let qpn = share.queue(direction).pop().expect("a direction is next because somebody waits in it");
-            if let Some(restraints) = &mut share.restraints {
-                let passes = &mut restraints.of_mut(direction).passes;
-                *passes = passes.saturating_sub(1);
-            }
+            share.passed(direction, 1);
             self.entries -= 1;
             return Some((QpRef { device, qpn }, direction));
         }
@@ -347,6 +358,7 @@ impl Turns {
     pub(crate) fn sweep(&mut self, device: u32, direction: Direction, is_there: impl Fn(Qpn) -> bool) {
         let share = &mut self.shares[device as usize];
         let forgotten = share.queue(direction).forget_some(is_there);
+        share.passed(direction, 0);
         if !share.is_held(direction) {
             self.entries -= forgotten;
         }

@@ -94,7 +94,7 @@ impl<R: Region> Engine<R> {
                     SendOp::Send { .. } => step_rc(core, now, places, &work.of_known(), payload, SMALL, sink),
                     _ => step_rc_of_any(core, now, places, &work.again(), payload, SMALL, sink),
                 },
-                QpType::Uc => step_uc(core, places, &work.again(), payload, SMALL, sink),
+                QpType::Uc => step_uc(core, places, &work.again(), payload, SMALL, sink).0,
                 QpType::Ud | QpType::Gsi => {
                     send_datagram(core, place, &work.again(), None, payload, &mut NoOutlet, sink).step
                 }

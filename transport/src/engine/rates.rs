@@ -18,6 +18,33 @@ use crate::verbs::work::Work;
 use vrdma_wire::num::Qpn;
 use vrdma_wire::roce::{Body, Part, Rc, Uc};
 
+/// What moves by rates in a turn of the port.
+#[derive(Copy, Clone, Default)]
+pub(super) struct Moving {
+    pub(super) bytes: u64,
+    /// Requests that began.
+    pub(super) messages: u64,
+    /// Bytes that READs and atomics have asked for.
+    pub(super) asked: u64,
+}
+
+/// What a step of a QP has moved on this host.
+pub(super) struct MovedHere {
+    pub(super) bytes: u64,
+    /// Whether the request has ended.
+    pub(super) has_ended: bool,
+    /// Whether it arrived at the peer.
+    pub(super) was_accepted: bool,
+}
+
+/// What the rates of a QP and of its peer decide about a QP that has a turn.
+enum Turn {
+    /// It waits until then.
+    Waits(Instant),
+    /// It has its turn: here with this many bytes, at the port with requests for this many.
+    Goes(u64),
+}
+
 impl<R: Region> Engine<R> {
     /// Sets how much a device may send and receive in a second.
     ///
@@ -84,127 +111,162 @@ impl<R: Region> Engine<R> {
             })
     }
 
-    /// Makes a QP that has a turn on this host wait for its time, if there is a limit that says so.
+    /// Returns how many bytes a QP may move in its turn on this host. It then has one step.
+    ///
+    /// Returns `None` if there is a limit for which it now waits. Rates concern its turn.
     #[cold]
-    pub(super) fn waits_here(&mut self, place: QpRef) -> bool {
+    pub(super) fn limit_here(&mut self, place: QpRef) -> Option<u32> {
         if !self.core.devices.with_qp(place).is_some_and(|(_, qp)| qp.requester.ready) {
-            return false;
+            // It has no turn.
+            return Some(GRAIN);
         }
         if self.core.schedule.waits_here(place) {
-            return true;
-        }
-        let Some(at) = self.time_here(place) else { return false };
-        self.core.schedule.local.postpone(place, at);
-        true
-    }
-
-    /// Returns until when the first request of a QP has to wait because of its own rate, or of its
-    /// peer, which is on this host.
-    fn time_here(&mut self, place: QpRef) -> Option<Instant> {
-        let rates = &mut self.core.schedule.rates;
-        let is_granted = rates.is_granted(place);
-        let own = wait_of_qp(rates, place);
-        let (device, qp) = self.core.devices.known(place);
-        let first = device.requests.first_send(&qp.requester.queue);
-        let Some(first) = first.filter(|_| !qp.service().is_datagram()) else { return own };
-        let work = first.work();
-        if work.row.alone || is_granted {
-            return own;
-        }
-        let next = u64::from(work.length.saturating_sub(qp.requester.offset).min(QP_TURN));
-        let Some(peer) = self.core.devices.device_of_peer(qp) else { return own };
-        let ends: &[_] = match work.row.data {
-            DataDirection::Out => &[(peer, Flow::Rx)],
-            DataDirection::Back => &[(peer, Flow::Tx), (place.device, Flow::Rx)],
-        };
-        let (mut latest, mut are_its_own) = (own, true);
-        for &end in ends {
-            if let Some(at) = rates.wait(end.0, end.1) {
-                let reserved = rates.reserve(end, at, next);
-                latest = latest.max(Some(reserved.at));
-                are_its_own &= reserved.is_its_own;
-            }
-        }
-        // Of several times, the last one counts. It goes then, or it would find the first one used
-        // by others for ever.
-        if latest.is_some() && are_its_own {
-            rates.grant(place);
-        }
-        latest
-    }
-
-    /// Returns how many bytes a QP may move in its turn on this host, if that is limited. It then
-    /// has one step.
-    #[inline]
-    pub(super) fn limit_here(&self, place: QpRef) -> Option<u32> {
-        if !self.is_limited_here(place) {
             return None;
         }
+        let by_ends = match self.turn_here(place) {
+            Turn::Waits(at) => {
+                self.core.schedule.local.postpone(place, at);
+                return None;
+            }
+            Turn::Goes(bytes) => bytes,
+        };
         let rates = &self.core.schedule.rates;
-        let qp = self.core.devices.known(place).1;
-        let (own, peer) = (place.device, self.core.devices.device_of_peer(qp).unwrap_or(place.device));
-        let ends = [rates.left(own, Flow::Tx), rates.left(own, Flow::Rx), rates.left_of_qp(place)];
-        let peers = [rates.left(peer, Flow::Tx), rates.left(peer, Flow::Rx)];
-        let left = ends.into_iter().chain(peers).min().unwrap_or(u64::MAX);
+        let left = by_ends.min(rates.left(place.device, Flow::Tx)).min(rates.left_of_qp(place));
         Some((left.min(QP_TURN.into()) as u32).next_multiple_of(GRAIN).clamp(GRAIN, QP_TURN))
     }
 
-    /// Counts what a QP has moved on this host: bytes of its first request, which has ended or not.
-    #[cold]
-    pub(super) fn moved_here(&mut self, place: QpRef, work: &Work<'_>, bytes: u64, has_ended: bool) {
-        if work.row.alone {
-            return;
-        }
+    /// Returns the device of the peer that takes what a connected QP sends, if there is one here.
+    fn peer_here(&self, place: QpRef) -> Option<u32> {
         let qp = self.core.devices.known(place).1;
-        let Some(peer) = self.core.devices.device_of_peer(qp) else { return };
-        let (messages, schedule) = (u64::from(has_ended), &mut self.core.schedule);
-        schedule.rates.charge_qp(place, bytes, messages);
-        match work.row.data {
-            DataDirection::Out => {
-                schedule.sent(place.device, SentIn::Local, bytes, messages);
-                schedule.came(peer, bytes, messages);
-            }
-            DataDirection::Back => {
-                // What was read is moved in a turn of the reader, even if its message goes on.
-                schedule.sent(place.device, SentIn::Local, 0, messages);
-                schedule.came(peer, 0, messages);
-                schedule.sent(peer, SentIn::Peer, bytes, 0);
-                schedule.came(place.device, bytes, 0);
-            }
+        if qp.service().is_datagram() {
+            return None;
+        }
+        // Without a connection, nothing arrives.
+        self.core.devices.find_peer(qp).ok().map(|(peer, ..)| peer.device)
+    }
+
+    /// Decides whether the first request of a QP has to wait because of its own rate, or of its
+    /// peer, which is on this host.
+    fn turn_here(&mut self, place: QpRef) -> Turn {
+        let peer = self.peer_here(place);
+        let rates = &mut self.core.schedule.rates;
+        let granted = rates.take_grant(place);
+        let own = wait_of_qp(rates, place);
+        let (device, qp) = self.core.devices.known(place);
+        let first = device.requests.first_send(&qp.requester.queue).map(|first| first.work());
+        let ends: &[_] = match (peer, &first) {
+            (Some(peer), Some(work)) if !work.row.alone => match work.row.data {
+                DataDirection::Out => &[(peer, Flow::Rx)],
+                DataDirection::Back => &[(peer, Flow::Tx), (place.device, Flow::Rx)],
+            },
+            _ => &[],
+        };
+        let length = first.map_or(0, |work| work.length);
+        let next = u64::from(length.saturating_sub(qp.requester.offset).min(QP_TURN));
+        let reserved = if granted.is_none() { rates.reserve(ends, next) } else { None };
+        if let Some(bytes) = reserved.and_then(|reserved| reserved.bytes) {
+            rates.grant(place, bytes);
+        }
+        match own.max(reserved.map(|reserved| reserved.at)) {
+            Some(at) => Turn::Waits(at),
+            // What it has waited for, it moves whatever others have moved meanwhile.
+            None => Turn::Goes(granted.unwrap_or_else(|| {
+                ends.iter().map(|&(device, flow)| rates.left(device, flow)).min().unwrap_or(u64::MAX)
+            })),
         }
     }
 
-    /// Makes a QP that has a turn of the port wait for its time, if there is a limit that says so.
+    /// Counts what a QP has moved on this host: bytes of its first request, and whether that has
+    /// ended.
+    ///
+    /// What its peer has not accepted costs the peer nothing.
     #[cold]
-    pub(super) fn waits_for_port(&mut self, place: QpRef, direction: Direction) -> bool {
+    pub(super) fn moved_here(&mut self, place: QpRef, work: &Work<'_>, moved: MovedHere) {
+        if work.row.alone {
+            return;
+        }
+        let MovedHere { bytes, has_ended, was_accepted } = moved;
+        let qp = self.core.devices.known(place).1;
+        let peer = self.core.devices.device_of_peer(qp).filter(|_| was_accepted);
+        let (messages, schedule) = (u64::from(has_ended), &mut self.core.schedule);
+        let is_read = work.row.data == DataDirection::Back;
+        // What was read is moved in a turn of the reader, even if its message goes on.
+        let (sent, read) = if is_read { (0, bytes) } else { (bytes, 0) };
+        schedule.rates.charge_qp(place, bytes, messages);
+        schedule.sent(place.device, SentIn::Local, sent, messages);
+        let Some(peer) = peer else { return };
+        schedule.came(peer, sent, messages);
+        if is_read {
+            schedule.sent(peer, SentIn::Peer, read, 0);
+            schedule.came(place.device, read, 0);
+        }
+    }
+
+    /// Returns what a QP of a device with rates may move in its turn of the port, or `None` if it
+    /// now waits for a limit.
+    ///
+    /// It is at least as much as a turn on this host moves. Where nothing may be sent, the QP has
+    /// no turn.
+    #[cold]
+    pub(super) fn limit_by_port(&mut self, place: QpRef, direction: Direction) -> Option<Moving> {
+        let asked = match self.turn_by_port(place, direction)? {
+            Turn::Waits(at) => {
+                self.core.schedule.wire.postpone(place, at);
+                return None;
+            }
+            Turn::Goes(bytes) => bytes,
+        };
+        let rates = &self.core.schedule.rates;
+        Some(Moving {
+            bytes: rates.left(place.device, Flow::Tx).min(rates.left_of_qp(place)).max(GRAIN.into()),
+            messages: rates.messages_left(place.device).max(1),
+            asked,
+        })
+    }
+
+    /// Decides whether a QP that has a turn of the port waits for a time of its own, and how many
+    /// bytes it may ask for. Returns `None` if its whole device waits.
+    fn turn_by_port(&mut self, place: QpRef, direction: Direction) -> Option<Turn> {
         let no_sink = &mut NoSink;
-        let Some(borrowed) = self.core.borrow(place, no_sink) else { return false };
+        let Some(borrowed) = self.core.borrow(place, no_sink) else { return Some(Turn::Goes(0)) };
         if direction == Direction::Answers {
             let has_data = borrowed.qp.answer_due && answers_with_data(borrowed);
-            return has_data && self.core.schedule.waits_for_port(place, direction);
+            let waits = has_data && self.core.schedule.waits_for_port(place, direction);
+            return (!waits).then_some(Turn::Goes(0));
         }
         if !borrowed.qp.turn_due {
-            return false;
+            return Some(Turn::Goes(0));
         }
         let asked = next_asks(borrowed);
         if self.core.schedule.waits_for_port(place, direction) {
-            return true;
+            return None;
         }
         let rates = &mut self.core.schedule.rates;
-        let is_granted = rates.is_granted(place);
-        let answers = match (asked, rates.wait(place.device, Flow::Rx)) {
-            (Some(bytes), Some(at)) if !is_granted => {
-                let reserved = rates.reserve((place.device, Flow::Rx), at, bytes);
-                if reserved.is_its_own {
-                    rates.grant(place);
-                }
-                Some(reserved.at)
-            }
-            _ => None,
-        };
-        let Some(at) = wait_of_qp(rates, place).max(answers) else { return false };
-        self.core.schedule.wire.postpone(place, at);
-        true
+        let granted = rates.take_grant(place);
+        let asked = asked.filter(|_| granted.is_none());
+        let reserved = asked.and_then(|bytes| rates.reserve(&[(place.device, Flow::Rx)], bytes));
+        if let Some(bytes) = reserved.and_then(|reserved| reserved.bytes) {
+            rates.grant(place, bytes);
+        }
+        Some(match wait_of_qp(rates, place).max(reserved.map(|reserved| reserved.at)) {
+            Some(at) => Turn::Waits(at),
+            None if granted.is_none() && rates.wait(place.device, Flow::Rx).is_some() => Turn::Goes(0),
+            // One request may ask for more.
+            None => Turn::Goes(granted.unwrap_or_else(|| rates.left(place.device, Flow::Rx)).max(1)),
+        })
+    }
+
+    /// Counts what a QP has moved in its turn of the port.
+    #[cold]
+    pub(super) fn moved_by_port(&mut self, place: QpRef, direction: Direction, moved: Moving) {
+        let schedule = &mut self.core.schedule;
+        if direction == Direction::Requests {
+            schedule.rates.charge_qp(place, moved.bytes, moved.messages);
+        }
+        schedule.sent(place.device, SentIn::Wire(direction), moved.bytes, moved.messages);
+        if moved.asked > 0 {
+            schedule.asked(place.device, moved.asked);
+        }
     }
 }
 

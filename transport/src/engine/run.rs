@@ -6,6 +6,7 @@ use crate::base::qp_ref::QpRef;
 use crate::base::time::{Instant, NEVER};
 use crate::base::transport_kind::TransportKind;
 use crate::engine::Engine;
+use crate::engine::rates::MovedHere;
 use crate::message::outlet::NoOutlet;
 use crate::message::step::Step;
 use crate::objects::outstanding::Scratch;
@@ -44,7 +45,9 @@ impl<R: Region> Engine<R> {
         for _ in 0..TURNS {
             self.begin_step();
             let Some((place, direction)) = self.core.schedule.local.pop() else { break };
-            if self.is_limited_here(place) && self.waits_here(place) {
+            let limited = self.is_limited_here(place);
+            let limit = if limited { self.limit_here(place) } else { None };
+            if limited && limit.is_none() {
                 // Without a cost, a device whose QPs all wait would keep others from their turns.
                 self.core.schedule.local.spend(place.device, direction, OPERATION);
                 continue;
@@ -54,7 +57,7 @@ impl<R: Region> Engine<R> {
             if !mem::take(&mut qp.requester.ready) {
                 continue;
             }
-            let cost = self.take_turn(now, place, sink);
+            let cost = self.take_turn(now, place, limit, sink);
             self.core.schedule.local.spend(place.device, direction, cost);
             spent = spent.saturating_add(cost);
             self.core.known(place, sink).make_ready();
@@ -108,17 +111,19 @@ impl<R: Region> Engine<R> {
 
     /// Gives one QP its turn. Returns the cost, at most a
     /// [`QUANTUM`](crate::agenda::schedule::QUANTUM).
-    fn take_turn(&mut self, now: Instant, place: QpRef, sink: &mut impl Sink) -> Cost {
+    ///
+    /// If rates concern it, `limit` is how many bytes it may move. It then has one step.
+    fn take_turn(&mut self, now: Instant, place: QpRef, limit: Option<u32>, sink: &mut impl Sink) -> Cost {
         let mut scratch = mem::take(&mut self.core.send_scratch);
         let mut spent = 0;
-        let limit = self.limit_here(place);
         loop {
             let left = Cost::from(QP_TURN).saturating_sub(spent) as u32 / GRAIN * GRAIN;
             let left = limit.map_or(left, |limit| if spent == 0 { limit } else { 0 });
             if left == 0 {
                 break;
             }
-            let Some(cost) = self.try_first(now, place, left, &mut scratch, sink) else { break };
+            let most = (left, limit.is_some());
+            let Some(cost) = self.try_first(now, place, most, &mut scratch, sink) else { break };
             spent += cost;
         }
         self.core.send_scratch = scratch;
@@ -127,12 +132,13 @@ impl<R: Region> Engine<R> {
 
     /// Executes one segment of a QP's first request, of at most `limit` bytes.
     ///
-    /// Returns the cost, or `None` if there is no request to execute.
+    /// `limited` tells that rates concern it. Returns the cost, or `None` if there is no request to
+    /// execute.
     fn try_first(
         &mut self,
         now: Instant,
         place: QpRef,
-        limit: u32,
+        (limit, limited): (u32, bool),
         scratch: &mut Scratch,
         sink: &mut impl Sink,
     ) -> Option<Cost> {
@@ -154,9 +160,13 @@ impl<R: Region> Engine<R> {
         let (send, payload) = device.requests.front_send(&qp.requester.queue, scratch)?;
         let work = send.work();
         let rest = work.length.saturating_sub(qp.requester.offset);
-        let step = match service {
+        let (step, was_accepted) = match service {
             QpType::Uc => step_uc(&mut self.core, (place, peer), &work, payload, limit, sink),
-            _ => step_rc_of_any(&mut self.core, now, (place, peer), &work, payload, limit, sink),
+            _ => {
+                let step = step_rc_of_any(&mut self.core, now, (place, peer), &work, payload, limit, sink);
+                // A request that failed has taken the QP to ERR.
+                (step, !limited || self.core.devices.known(place).1.can_send())
+            }
         };
         if was_woken && step != Step::Waits {
             self.core.known(place, sink).waited_enough();
@@ -165,8 +175,10 @@ impl<R: Region> Engine<R> {
             Step::Ended | Step::More => Cost::from(rest.max(work.op.extra_cost()).min(limit)),
             Step::Waits => 0,
         };
-        if step != Step::Waits && self.is_limited_here(place) {
-            self.moved_here(place, &work, rest.min(limit).into(), step == Step::Ended);
+        if step != Step::Waits && limited {
+            let moved =
+                MovedHere { bytes: rest.min(limit).into(), has_ended: step == Step::Ended, was_accepted };
+            self.moved_here(place, &work, moved);
         }
         Some(cost + OPERATION)
     }

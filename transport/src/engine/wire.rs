@@ -3,8 +3,7 @@
 //! The QP's service handles the packet: [`rc`](crate::protocol::roce),
 //! [`uc`](crate::protocol::uc::roce), [`ud`](crate::protocol::ud::roce).
 
-use crate::agenda::rates::Flow;
-use crate::agenda::schedule::{Cost, GRAIN, OPERATION, SentIn};
+use crate::agenda::schedule::{Cost, OPERATION};
 use crate::agenda::sweeps::Task;
 use crate::base::error::Error;
 use crate::base::gid::GidEntry;
@@ -16,7 +15,7 @@ use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
 use crate::base::transport_kind::TransportKind;
 use crate::engine::Engine;
-use crate::engine::rates::meaning;
+use crate::engine::rates::{Moving, meaning};
 use crate::message::outlet::{
     DiscardOutlet, Fpdu, Outlet, PacketOutlet, Pieces, PlacedFpdu, StreamEnd, StreamOutlet, Way,
 };
@@ -45,24 +44,14 @@ struct Metered<'a, O> {
     moved: Moving,
 }
 
-/// What moves by rates.
-#[derive(Copy, Clone, Default)]
-struct Moving {
-    bytes: u64,
-    /// Requests that began.
-    messages: u64,
-    /// Bytes that READs have asked for.
-    asked: u64,
-}
-
 impl<'a, O> Metered<'a, O> {
     fn new(outlet: &'a mut O, credit: Cost, limit: Option<Moving>) -> Metered<'a, O> {
         Metered { outlet, credit, cost: 0, limit, moved: Moving::default() }
     }
 
     fn is_within_rates(&self) -> bool {
-        let Moving { bytes, messages, asked } = self.moved;
-        self.limit.is_none_or(|most| bytes < most.bytes && messages < most.messages && asked < most.asked)
+        let Moving { bytes, messages, .. } = self.moved;
+        self.limit.is_none_or(|most| bytes < most.bytes && messages < most.messages)
     }
 
     fn count(&mut self, bytes: usize, (messages, asked): (u64, u64)) {
@@ -81,13 +70,20 @@ impl<O: Outlet> Outlet for Metered<'_, O> {
         self.limit.is_some()
     }
 
-    fn ends_with(&self, payload: usize) -> bool {
+    fn may_ask(&self) -> bool {
+        self.limit.is_none_or(|most| self.moved.asked < most.asked)
+    }
+
+    fn rate_leaves(&self) -> u64 {
+        self.limit.map_or(u64::MAX, |most| most.bytes.saturating_sub(self.moved.bytes))
+    }
+
+    fn ends_with(&self, payload: usize, begins: bool) -> bool {
         let Some(most) = self.limit else { return false };
         let Moving { bytes, messages, .. } = self.moved;
-        // The packet may begin a message.
         self.cost + payload as Cost + OPERATION >= self.credit
             || bytes + payload as u64 >= most.bytes
-            || messages + 1 >= most.messages
+            || messages + u64::from(begins) >= most.messages
     }
 }
 
@@ -357,8 +353,8 @@ impl<R: Region> Engine<R> {
                 outlet.expect(device, qpn, lines);
             }
             let limited = self.core.is_limited(place.device);
-            let limit = if limited { Some(self.limit_by_port(place)) } else { None };
-            if limited && self.waits_for_port(place, direction) {
+            let limit = if limited { self.limit_by_port(place, direction) } else { None };
+            if limited && limit.is_none() {
                 self.core.schedule.wire.spend(place.device, direction, OPERATION);
                 spent += 1;
                 continue;
@@ -439,33 +435,6 @@ impl<R: Region> Engine<R> {
             Some(joined) => self.transmit_joined(now, (place, direction, joined), left, outlet, sink),
         };
         fpdus + requests
-    }
-
-    /// Returns what a QP of a device with rates may move in its turn of the port.
-    ///
-    /// It is at least as much as a turn on this host moves. Where nothing may be sent, the QP has
-    /// no turn.
-    #[cold]
-    fn limit_by_port(&self, place: QpRef) -> Moving {
-        let rates = &self.core.schedule.rates;
-        Moving {
-            bytes: rates.left(place.device, Flow::Tx).min(rates.left_of_qp(place)).max(GRAIN.into()),
-            messages: rates.messages_left(place.device).max(1),
-            asked: rates.left(place.device, Flow::Rx).max(1),
-        }
-    }
-
-    /// Counts what a QP has moved in its turn of the port.
-    #[cold]
-    fn moved_by_port(&mut self, place: QpRef, direction: Direction, moved: Moving) {
-        let schedule = &mut self.core.schedule;
-        if direction == Direction::Requests {
-            schedule.rates.charge_qp(place, moved.bytes, moved.messages);
-        }
-        schedule.sent(place.device, SentIn::Wire(direction), moved.bytes, moved.messages);
-        if moved.asked > 0 {
-            schedule.asked(place.device, moved.asked);
-        }
     }
 
     /// Decides the transport kind of a connected QP.

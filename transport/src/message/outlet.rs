@@ -53,9 +53,22 @@ pub trait Outlet {
         false
     }
 
+    /// Whether rates allow a request for data, which its answer brings. The engine's own outlets
+    /// know of rates.
+    fn may_ask(&self) -> bool {
+        true
+    }
+
+    /// Returns how many bytes rates leave for what goes through the outlet. One packet may have
+    /// more. The engine's own outlets know of rates.
+    fn rate_leaves(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Whether a packet with this payload may be the last one for a while, because of a rate.
-    fn ends_with(&self, payload: usize) -> bool {
-        let _ = payload;
+    /// `begins` tells that it is the first one of its message.
+    fn ends_with(&self, payload: usize, begins: bool) -> bool {
+        let _ = (payload, begins);
         false
     }
 

@@ -27,10 +27,10 @@ impl Allowance {
     }
 
     /// Whether a packet with this payload may be the last one of the turn, before a rate delays the
-    /// next turn.
-    pub(super) fn ends_with(&self, payload: u32, outlet: &impl Outlet) -> bool {
+    /// next turn. `begins` tells that it is the first one of its message.
+    pub(super) fn ends_with(&self, payload: u32, begins: bool, outlet: &impl Outlet) -> bool {
         let is_last = self.packets <= 1 || self.bytes <= payload + OPERATION as u32;
-        outlet.has_rate() && (is_last || outlet.ends_with(payload as usize))
+        outlet.has_rate() && (is_last || outlet.ends_with(payload as usize, begins))
     }
 
     /// Returns how many packets were sent so far.

@@ -219,6 +219,27 @@ fn who_is_a_member_gets_one_copy_the_sender_too() {
 }
 
 #[test]
+fn datagrams_to_a_group_count_for_the_rate_of_their_qp() {
+    use crate::agenda::rate::RateLimit;
+    let burst = Duration::from_millis(10);
+    let rate = RateLimit { bytes: std::num::NonZeroU64::new(1_000_000), messages: None, burst };
+    for port in [false, true] {
+        let mut world = World::joined(1, 2);
+        if port {
+            world.engine.set_link(true);
+        }
+        let End { device, qpn, .. } = world.ends[0];
+        world.engine.set_qp_rate(world.now, device, qpn, &rate).unwrap();
+        let place = crate::base::qp_ref::QpRef { device: device.0, qpn };
+        let left = |world: &World| world.engine.core.schedule.rates.left_of_qp(place);
+        let full = left(&world);
+        world.send(0, 1, 1, Payload::Inline(&[7; 100]));
+        world.run();
+        assert_eq!((world.ended().len(), full - left(&world)), (1, 100), "port {port}");
+    }
+}
+
+#[test]
 fn a_group_without_members_here_is_reached_by_the_port_or_not_at_all() {
     let mut world = World::new(1, 1);
     world.send(0, 1, 1, Payload::Inline(b"x"));

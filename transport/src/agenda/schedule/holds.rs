@@ -225,7 +225,12 @@ impl Schedule {
                 SentIn::Peer => {}
             }
         }
-        if let Some(until) = self.rates.charge(device, Flow::Tx, bytes, messages) {
+        let until = match turn {
+            // These cannot be stopped for long. What they owe must not stop requests for ever.
+            SentIn::Wire(Direction::Answers) => self.rates.charge_answers(device, bytes, messages),
+            _ => self.rates.charge(device, Flow::Tx, bytes, messages),
+        };
+        if let Some(until) = until {
             self.hold_tx(device, until);
         }
     }
@@ -472,5 +477,41 @@ mod tests {
         assert!(schedule.wire.pop().is_none());
         schedule.see(Instant(0) + PATIENCE * 2);
         assert_eq!(schedule.wire.len(), 49);
+    }
+
+    #[test]
+    fn acknowledges_are_held_again_after_qps_went_that_had_waited() {
+        let mut schedule = Schedule::default();
+        let limit = RateLimit { bytes: NonZeroU64::new(1_000_000), messages: None, burst: Duration::ZERO };
+        schedule.rates.set_device(0, &RateLimits { rx: limit, ..RateLimits::default() });
+        let place = |qpn| QpRef { device: 0, qpn: Qpn::truncate(qpn) };
+        schedule.came_unasked(0, 100_000, 1);
+        (0..20).for_each(|qpn| schedule.wire.push(place(qpn), Direction::Answers));
+        schedule.see(Instant(0) + PATIENCE);
+        // All of them are destroyed but the last, which has its turn.
+        for _ in 0..2 {
+            schedule.wire.sweep(0, Direction::Answers, |qpn| qpn.number() == 19);
+        }
+        assert_eq!(schedule.wire.pop(), Some((place(19), Direction::Answers)));
+        schedule.came_unasked(0, 100_000, 1);
+        schedule.wire.push(place(19), Direction::Answers);
+        assert_eq!(schedule.wire.pop(), None, "it waits");
+    }
+
+    #[test]
+    fn what_answers_owe_stops_requests_for_a_short_time_only() {
+        let mut schedule = Schedule::default();
+        let limit = RateLimit { bytes: NonZeroU64::new(1_000), messages: None, burst: Duration::ZERO };
+        schedule.rates.set_device(0, &RateLimits { tx: limit, ..RateLimits::default() });
+        let place = QpRef { device: 0, qpn: Qpn::truncate(7) };
+        schedule.wire.push(place, Direction::Requests);
+        for _ in 0..1000 {
+            schedule.sent(0, SentIn::Wire(Direction::Answers), 4096, 0);
+        }
+        // A full bucket holds two pieces, which is what 8.2 s bring.
+        let until = schedule.rates.wait(0, Flow::Tx).expect("it owes much");
+        assert!(until <= Instant(0) + PATIENCE * 3, "{until:?}");
+        schedule.see(until);
+        assert_eq!(schedule.wire.pop(), Some((place, Direction::Requests)));
     }
 }

@@ -290,9 +290,13 @@ impl ResponderState {
         order.map(|index| (index, self.resources[index])).find(|(_, it)| it.state != Pending::Nothing)
     }
 
-    /// Whether the response that is to be sent first has data of a READ.
+    /// Whether any response that is to be sent has data of a READ.
+    ///
+    /// Those before it go in the same turn.
     pub(crate) fn has_data_pending(&self) -> bool {
-        self.first_pending().is_some_and(|(_, resource)| matches!(resource.kind, ResponseKind::Data(..)))
+        let has_data =
+            |it: &Resource| it.state != Pending::Nothing && matches!(it.kind, ResponseKind::Data(..));
+        self.pending > 0 && self.resources.iter().any(has_data)
     }
 
     /// Records that a response packet was sent, which stands for `psns` PSNs.

@@ -129,6 +129,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 if state.window_is_full() || outstanding >= HALF || limited && outstanding > 0 {
                     return RequestPause::Idle;
                 }
+                if work.row.data == DataDirection::Back && !outlet.may_ask() {
+                    return RequestPause::More;
+                }
                 let most =
                     if is_near { most_psns(mtu, state.cursor.sent).min(HALF - outstanding) } else { 1 };
                 let next = next_packet((mrs, qp), &work, payload, (state.cursor.sent, psns, most), outlet);
@@ -137,7 +140,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 let is_asked = slice.last
                     || limited
                     || state.ack_req_due(slice.psns)
-                    || allowance.ends_with(pieces.len() as u32, outlet);
+                    || allowance.ends_with(pieces.len() as u32, slice.first, outlet);
                 let ack_req = is_asked && !work.row.has_response();
                 let packet = packet(&path, qp, state.next(), &work, &slice, ack_req);
                 let carried = if work.row.data == DataDirection::Out { slice.psns } else { 1 };

@@ -125,8 +125,8 @@ fn ack(msn: AethMsn) -> Aeth {
 
 /// Returns the next packet of a response. `part` is set for an inter-worker packet, and is updated.
 ///
-/// An inter-worker packet of a READ response has as many PSNs as possible. Memory of a window is
-/// not pinned, because the window may be unbound at any time.
+/// An inter-worker packet of a READ response has as many PSNs as possible, and as a rate leaves.
+/// Memory of a window is not pinned, because the window may be unbound at any time.
 fn next_response<'a, R: Region>(
     mrs: &'a Mrs<R>,
     qp: &Qp,
@@ -139,6 +139,11 @@ fn next_response<'a, R: Region>(
     };
     part.may_pin = true;
     part.psns = most_psns(qp.path_mtu, resource.next).min(resource.psns - resource.next);
+    if outlet.has_rate() {
+        // Answers wait no longer than peers have patience, so few bytes go at a time.
+        let left = outlet.rate_leaves() / u64::from(qp.path_mtu.bytes());
+        part.psns = part.psns.min(left.clamp(1, u32::MAX.into()) as u32);
+    }
     let made = response(mrs, qp, resource, part.psns)?;
     if part.psns == 1 || outlet.carries(&made.1) {
         return Some(made);

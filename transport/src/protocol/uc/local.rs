@@ -41,7 +41,7 @@ enum UcDelivery {
 /// send.
 ///
 /// The request need not be in the queue yet if the queue is empty. `peer` is where the peer was
-/// found last.
+/// found last. Returns also whether the segment arrived.
 pub(crate) fn step_uc<R: Region>(
     core: &mut Core<R>,
     (place, peer): (QpRef, QpRef),
@@ -49,10 +49,10 @@ pub(crate) fn step_uc<R: Region>(
     payload: Payload<'_>,
     limit: u32,
     sink: &mut impl Sink,
-) -> Step {
+) -> (Step, bool) {
     if work.row.alone {
         core.known(place, sink).change_key(work);
-        return Step::Ended;
+        return (Step::Ended, false);
     }
     let mut delivery = deliver_uc(core, (place, peer), work, payload, limit, sink);
     if let UcDelivery::Elsewhere = delivery {
@@ -62,12 +62,12 @@ pub(crate) fn step_uc<R: Region>(
         };
     }
     match delivery {
-        UcDelivery::All => Step::Ended,
-        UcDelivery::Part => Step::More,
-        UcDelivery::Asked => Step::Waits,
+        UcDelivery::All => (Step::Ended, true),
+        UcDelivery::Part => (Step::More, true),
+        UcDelivery::Asked => (Step::Waits, false),
         UcDelivery::Failed(status) => {
             core.known(place, sink).fail(&work.again(), status);
-            Step::Ended
+            (Step::Ended, false)
         }
         UcDelivery::Elsewhere => unreachable!("it was found where it is"),
         UcDelivery::Lost(broken) => {
@@ -76,7 +76,7 @@ pub(crate) fn step_uc<R: Region>(
             if let Some((peer, refusal)) = broken {
                 placement_failed(&mut core.known(peer, sink), refusal);
             }
-            if ended { Step::Ended } else { Step::More }
+            (if ended { Step::Ended } else { Step::More }, false)
         }
     }
 }

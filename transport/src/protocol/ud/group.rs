@@ -70,6 +70,7 @@ pub(crate) fn send_to_group<R: Region>(
     }
     if core.is_limited(place.device) && !core.port.exists() {
         core.schedule.sent(place.device, SentIn::Local, work.length.into(), 1);
+        core.schedule.rates.charge_qp(place, work.length.into(), 1);
     }
     let mut borrowed = core.known(place, sink);
     if copies == 0 && served.is_none() {

@@ -88,7 +88,7 @@ impl Net {
     }
 
     /// Makes both hosts exchange inter-worker packets.
-    fn on_near_ways(mut self) -> Net {
+    pub(crate) fn on_near_ways(mut self) -> Net {
         for host in &mut self.hosts {
             (host.cable.near, host.cable.stays_here) = (Some(Ring::default()), true);
         }
@@ -98,7 +98,7 @@ impl Net {
     /// Lets a host do all work that is ready.
     ///
     /// A restored engine would not know the inter-worker path until it has sent a packet.
-    fn work_near(&mut self, at: usize) {
+    pub(crate) fn work_near(&mut self, at: usize) {
         let Host { engine, log, cable, .. } = &mut self.hosts[at];
         loop {
             let more = engine.poll(self.now, u64::MAX, log);
@@ -142,6 +142,11 @@ impl Net {
             }
         }
         count
+    }
+
+    /// Delivers what both hosts have sent. Returns the number of packets.
+    pub(crate) fn hand_over_all(&mut self) -> usize {
+        self.hand_over(A, all_come) + self.hand_over(B, all_come)
     }
 
     /// Lets both hosts work until nothing is left to do, also later. Returns the number of packets.
