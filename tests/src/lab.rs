@@ -82,7 +82,7 @@ impl Setting {
 }
 
 /// The path between two daemons.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct CableOptions {
     /// Longest IP packet in bytes.
     pub mtu: u16,
@@ -208,7 +208,7 @@ impl Lab {
             ..Config::default()
         };
         let (mut remote, mut outside, mut cable) = (None, None, None);
-        let daemon = match (&options.program, options.cable) {
+        let daemon = match (&options.program, options.cable.clone()) {
             (None, None) if let Some(uplinks) = &options.uplinks => {
                 let at = |end: usize, odd| Config {
                     uplink: Some(uplinks[end].clone()),

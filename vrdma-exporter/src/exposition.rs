@@ -183,22 +183,17 @@ mod tests {
         let rc = json!({"requests": 7, "sum_ns": 5_500_000u64, "buckets": [[1000, 2], [2500, 4]]});
         let stats = json!({"name": "a", "latency": {"rc": rc}});
         let name = "vrdma_guest_request_latency_seconds";
-        let line = |end: &str, more: &str, value: &str| {
-            format!("{name}_{end}{{{more}guest=\"a\",service=\"rc\"}} {value}\n")
-        };
-        let (sum, count) = (line("sum", "", "0.0055"), line("count", "", "7"));
-        let buckets = |first: &str, second: &str| {
-            let of = |bound: &str, count: &str| line("bucket", &format!("le=\"{bound}\","), count);
-            [of(first, "2"), of(second, "6"), of("+Inf", "7")].concat()
-        };
+        let labels = "guest=\"a\",service=\"rc\"";
+        let ends = format!("{name}_sum{{{labels}}} 0.0055\n{name}_count{{{labels}}} 7\n");
         let open = text(of_guest("a", stats.clone()), Format::OpenMetrics);
-        let expected = format!(
-            "# TYPE {name} histogram\n# UNIT {name} seconds\n{sum}{count}{}",
-            buckets("0.000001", "0.0000025")
-        );
+        let buckets = [("0.000001", 2), ("0.0000025", 6), ("+Inf", 7)]
+            .map(|(bound, count)| format!("{name}_bucket{{le=\"{bound}\",{labels}}} {count}\n"));
+        let expected = format!("# TYPE {name} histogram\n# UNIT {name} seconds\n{ends}{}", buckets.concat());
         assert!(open.contains(&expected), "{open}");
+        let buckets = [("1e-06", 2), ("2.5e-06", 6), ("+Inf", 7)]
+            .map(|(bound, count)| format!("{name}_bucket{{{labels},le=\"{bound}\"}} {count}\n"));
         let plain = text(of_guest("a", stats), Format::Plain);
-        let expected = format!("# TYPE {name} histogram\n{}{sum}{count}", buckets("1e-06", "2.5e-06"));
+        let expected = format!("# TYPE {name} histogram\n{}{ends}", buckets.concat());
         assert!(plain.contains(&expected), "{plain}");
     }
 

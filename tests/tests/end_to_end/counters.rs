@@ -22,7 +22,7 @@ fn both(lab: &Lab) -> [CountersResp; 2] {
 #[test]
 fn requests_bytes_and_packets_of_both_ends_are_told() {
     for cable in [None, Some(CableOptions::default())] {
-        let lab = Lab::with(2, LabOptions { cable, ..LabOptions::default() });
+        let lab = Lab::with(2, LabOptions { cable: cable.clone(), ..LabOptions::default() });
         let device = lab.guests[0].query_device_ex().unwrap();
         assert_ne!(device.device_cap.get() & device_cap::HW_COUNTERS, 0);
         // Nothing is retransmitted, however long the worker waits for a processor. Without a

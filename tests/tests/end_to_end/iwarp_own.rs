@@ -197,7 +197,7 @@ fn nothing_is_lost_where_frames_are() {
     let faults =
         FaultsConfig { loss: 0.01, dup: 0.01, reorder: 0.01, corrupt: 0.005, ..FaultsConfig::default() };
     for mtu in [1500, 9000] {
-        let cable = Some(CableOptions { faults: Some(faults), mtu, ..CableOptions::default() });
+        let cable = Some(CableOptions { faults: Some(faults.clone()), mtu, ..CableOptions::default() });
         let lab = Lab::of_tcp_with(OWN, 2, LabOptions { cable, ..LabOptions::default() });
         let ((mut a, _), (mut b, _)) = connected(&lab.guests[0], &lab.guests[1], LEN, &QpOptions::default());
         exchange(&mut a, &mut b, 8);
