@@ -322,6 +322,11 @@ impl Port {
         self.source.driver().held().map_or(limit, |held| held.min(limit))
     }
 
+    /// Returns when the next frame is due that the driver holds back, from now.
+    pub fn held(&self) -> Option<Duration> {
+        self.source.driver().held()
+    }
+
     /// Ends the preparations for a sleep.
     pub fn disarm(&mut self) {
         self.source.driver_mut().disarm();

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vmm_sys_util::epoll::Epoll;
 
@@ -28,15 +29,17 @@ pub(super) fn wait_for(
     Ok(count)
 }
 
+/// Whether the system has no `epoll_pwait2`: Linux before 5.11, or a filter that does not know it.
+static HAS_MILLISECONDS_ONLY: AtomicBool = AtomicBool::new(false);
+
 fn exactly(
     epoll: &Epoll,
     events: &mut [libc::epoll_event; TOKENS],
     timeout: Option<Duration>,
 ) -> io::Result<usize> {
-    let number = |result: i64| match result {
-        -1 => Err(io::Error::last_os_error()),
-        count => Ok(count as usize),
-    };
+    if HAS_MILLISECONDS_ONLY.load(Ordering::Relaxed) {
+        return in_milliseconds(epoll, events, timeout);
+    }
     let exact = timeout.map(|time| libc::timespec {
         tv_sec: time.as_secs() as libc::time_t,
         tv_nsec: time.subsec_nanos().into(),
@@ -57,13 +60,32 @@ fn exactly(
         )
     });
     match result {
-        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {}
-        result => return result,
+        // epoll_wait has no such errors. Filters answer unknown calls with either.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+            HAS_MILLISECONDS_ONLY.store(true, Ordering::Relaxed);
+            in_milliseconds(epoll, events, timeout)
+        }
+        result => result,
     }
-    // Before Linux 5.11 there are only whole milliseconds.
+}
+
+fn in_milliseconds(
+    epoll: &Epoll,
+    events: &mut [libc::epoll_event; TOKENS],
+    timeout: Option<Duration>,
+) -> io::Result<usize> {
     let millis = timeout.map_or(-1, |time| time.as_nanos().div_ceil(1_000_000) as i32);
+    let (descriptor, most) = (epoll.as_raw_fd(), events.len() as i32);
     // SAFETY: `events` has room for so many.
     number(unsafe { libc::epoll_wait(descriptor, events.as_mut_ptr(), most, millis) }.into())
+}
+
+/// Converts the result of a system call.
+fn number(result: i64) -> io::Result<usize> {
+    match result {
+        -1 => Err(io::Error::last_os_error()),
+        count => Ok(count as usize),
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +107,32 @@ mod tests {
         let mut tokens = [0; TOKENS];
         let count = wait_for(epoll, &mut tokens, timeout).unwrap();
         tokens[..count].to_vec()
+    }
+
+    #[test]
+    fn a_short_wait_is_not_rounded_up() {
+        let (epoll, _kick) = set();
+        let took = |_| {
+            let start = Instant::now();
+            wait(&epoll, Some(Duration::from_micros(150)));
+            start.elapsed()
+        };
+        // A busy machine lengthens most of them.
+        let is_short = (0..10_000).map(took).any(|time| time < Duration::from_millis(1));
+        assert!(is_short || HAS_MILLISECONDS_ONLY.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_wait_in_milliseconds_is_rounded_up() {
+        let (epoll, kick) = set();
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; TOKENS];
+        for micros in [0, 1, 1000, 1001] {
+            let (start, time) = (Instant::now(), Duration::from_micros(micros));
+            assert_eq!(in_milliseconds(&epoll, &mut events, Some(time)).unwrap(), 0);
+            assert!(start.elapsed() >= time, "{micros} us");
+        }
+        kick.write(1).unwrap();
+        assert_eq!(in_milliseconds(&epoll, &mut events, None).unwrap(), 1);
     }
 
     #[test]

@@ -93,6 +93,11 @@ impl Uplink {
         self.port.arm()
     }
 
+    /// Returns when the next frame is due that the driver holds back, from now.
+    pub fn held(&self) -> Option<Duration> {
+        self.port.held()
+    }
+
     /// Ends the preparations for a sleep.
     pub fn disarm(&mut self) {
         self.port.disarm();

@@ -22,7 +22,8 @@ impl Worker {
         let active = since(self.sampled, active_until);
         let Worker { engine, outputs, .. } = self;
         for device in outputs.devices() {
-            device.peaks.sample(&sample_of(engine, device.id, now, active));
+            // What happened before a sleep is not dated at its end.
+            device.peaks.sample(&sample_of(engine, device.id, active_until, active));
         }
         self.sampled = now;
     }

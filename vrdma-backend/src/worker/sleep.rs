@@ -31,6 +31,9 @@ impl Worker {
         // Frames that came before the uplink was armed would wake nobody.
         late |= uplink_limit.is_some() && self.receive_frames(self.now());
         late |= self.receive_packets(self.now());
+        // They may be held back, and due before what was known when the uplink was armed.
+        let held = self.uplink.as_ref().and_then(Uplink::held);
+        let uplink_limit = uplink_limit.map(|limit| held.map_or(limit, |held| held.min(limit)));
         late |= self.has_barriers() || !self.releases.is_empty() || !self.failing.is_empty();
         let woken = late || {
             self.sleeps += 1;

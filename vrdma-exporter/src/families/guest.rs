@@ -91,8 +91,8 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "guest_payload_peak",
         help: "Most payload that left (tx) and that arrived (rx) in 10 ms, within the last minute.",
-        cause: "Far above the average: the guest sends in bursts. Near what 10 ms of the link carry: \
-                bursts fill it.",
+        cause: "Far above the average: the guest sends in bursts. A message to another host counts when \
+                it is acknowledged, so it may alone be more than 10 ms of the link.",
         kind: Kind::Gauge,
         quantity: Quantity::Bytes,
         scope: Scope::Guest,

@@ -31,12 +31,14 @@ pub(super) struct Bottleneck {
     bytes: u64,
     /// When the last frame of the queue has left.
     busy_until: Duration,
+    /// What is left of the division of its time by the rate.
+    rest: u128,
 }
 
 impl Bottleneck {
     /// Returns a bottleneck that sends `rate` bytes a second, which is not 0.
     pub(super) fn new(rate: u64, room: u64, marks: (u64, u64)) -> Bottleneck {
-        Bottleneck { rate, room, marks, queue: VecDeque::new(), bytes: 0, busy_until: Duration::ZERO }
+        Bottleneck { rate, room, marks, queue: VecDeque::new(), bytes: 0, busy_until: Duration::ZERO, rest: 0 }
     }
 
     /// Takes the bytes of a frame. `random` is from 0 to 1 and decides about a mark.
@@ -47,8 +49,9 @@ impl Bottleneck {
             return Fate::Lost;
         }
         let is_marked = random < self.share() && ecn::mark(&mut frame);
-        let time = u128::from(length) * 1_000_000_000 / u128::from(self.rate);
-        let time = Duration::from_nanos(u64::try_from(time).unwrap_or(u64::MAX));
+        let (work, rate) = (u128::from(length) * 1_000_000_000 + self.rest, u128::from(self.rate));
+        self.rest = work % rate;
+        let time = Duration::from_nanos(u64::try_from(work / rate).unwrap_or(u64::MAX));
         self.busy_until = self.busy_until.max(now).saturating_add(time);
         self.bytes += length;
         self.queue.push_back((self.busy_until, Frame::new(frame)));
@@ -67,11 +70,11 @@ impl Bottleneck {
         }
     }
 
-    /// Returns the next frame that has left.
-    pub(super) fn leave(&mut self, now: Duration) -> Option<Frame> {
-        let (_, frame) = self.queue.pop_front_if(|(at, _)| *at <= now)?;
+    /// Returns the next frame that has left, and when it did.
+    pub(super) fn leave(&mut self, now: Duration) -> Option<(Duration, Frame)> {
+        let (at, frame) = self.queue.pop_front_if(|(at, _)| *at <= now)?;
         self.bytes -= frame.total_len() as u64;
-        Some(frame)
+        Some((at, frame))
     }
 
     /// Returns when the next frame leaves.

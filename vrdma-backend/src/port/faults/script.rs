@@ -10,12 +10,20 @@ use vrdma_wire::roce::{Body, Packet, Part, Rc, ReadPart, Syndrome, is_roce};
 
 /// A rule about frames that are lost, written as `17` or as `ack/100`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Rule", into = "String")]
 pub enum PlannedLoss {
     /// The frame with this number is lost. The first one has the number 1.
     Nth(NonZeroU64),
     /// Each n-th packet of a kind is lost.
     Each(PacketKind, NonZeroU64),
+}
+
+/// A rule as it is written in a file: a number, or a text.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "the number of a frame, or KIND/N")]
+enum Rule {
+    Number(NonZeroU64),
+    Text(String),
 }
 
 /// A kind of packets of reliable connections, RC and XRC.
@@ -61,10 +69,14 @@ impl From<PlannedLoss> for String {
     }
 }
 
-impl TryFrom<String> for PlannedLoss {
+impl TryFrom<Rule> for PlannedLoss {
     type Error = String;
 
-    fn try_from(text: String) -> Result<PlannedLoss, String> {
+    fn try_from(rule: Rule) -> Result<PlannedLoss, String> {
+        let text = match rule {
+            Rule::Number(number) => return Ok(PlannedLoss::Nth(number)),
+            Rule::Text(text) => text,
+        };
         let number = |number: &str| {
             number.parse().map_err(|_| format!("'{number}' in '{text}' is not a number from 1 on"))
         };

@@ -190,6 +190,35 @@ fn a_full_queue_loses_frames() {
 }
 
 #[test]
+fn a_late_look_finds_the_queue_as_it_is_then() {
+    let mut bench = Bench::new(&format!("rate={RATE},queue=200"));
+    bench.run(0..3, Duration::from_millis(3));
+    assert_eq!(bench.run(3..6, LATER).len(), 3);
+    assert_eq!(bench.counter("fault_tx_overflowed"), 0);
+}
+
+#[test]
+fn a_rate_that_no_frame_divides_is_kept() {
+    // A frame takes 64 / 12.5e9 s, which is 5.12 ns.
+    let mut bench = Bench::new("rate=12500000000,queue=1000000");
+    assert_eq!(bench.run(0..1000, Duration::from_nanos(5119)).len(), 999);
+}
+
+#[test]
+fn a_seed_loses_the_same_frames_behind_a_bottleneck() {
+    let run = |pause| {
+        let mut bench = Bench::new(&format!("rate={RATE},queue=1000000,loss=0.3,seed=9"));
+        let mut all = Vec::new();
+        for number in 0..200 {
+            all.extend(bench.run(number..number + 1, Duration::from_millis(u64::from(number) * pause)));
+        }
+        all.extend(bench.run(0..0, LATER));
+        all
+    };
+    assert!(run(0) == run(3));
+}
+
+#[test]
 fn faults_happen_behind_the_bottleneck() {
     let mut bench = Bench::new(&format!("rate={RATE},delay=1,delay_us=500"));
     assert!(bench.run(0..1, Duration::from_micros(1000)).is_empty());

@@ -17,6 +17,8 @@ const MAX_PASSED: u64 = 4;
 pub(super) struct FaultyWire {
     config: FaultsConfig,
     random: fastrand::Rng,
+    /// The random numbers of marks. How many are drawn depends on time.
+    random_marks: fastrand::Rng,
     bottleneck: Option<Bottleneck>,
     script: Script,
     /// Whether the last frame was lost, if losses come in bursts.
@@ -57,6 +59,7 @@ impl FaultyWire {
         let FaultsConfig { rate, queue, ecn_min, ecn_max, .. } = config;
         FaultyWire {
             random: fastrand::Rng::with_seed(seed),
+            random_marks: fastrand::Rng::with_seed(seed.rotate_left(32)),
             bottleneck: (rate != 0).then(|| Bottleneck::new(rate, queue, (ecn_min, ecn_max))),
             script: Script::new(config.drop.clone()),
             config,
@@ -70,16 +73,19 @@ impl FaultyWire {
 
     /// Takes a frame.
     pub(super) fn accept(&mut self, frame: Frame, now: Duration) {
-        let Some(bottleneck) = &mut self.bottleneck else {
-            self.suffer(frame, now);
-            return self.release(now);
-        };
-        match bottleneck.accept(bytes_of(&frame), now, self.random.f64()) {
-            Fate::Queued => {}
-            Fate::Marked => self.counters.marked += 1,
-            Fate::Lost => self.counters.overflowed += 1,
-        }
+        // What has left the bottleneck by now does not wait there.
         self.release(now);
+        match &mut self.bottleneck {
+            None => {
+                self.suffer(frame, now);
+                self.release(now);
+            }
+            Some(bottleneck) => match bottleneck.accept(bytes_of(&frame), now, self.random_marks.f64()) {
+                Fate::Queued => {}
+                Fate::Marked => self.counters.marked += 1,
+                Fate::Lost => self.counters.overflowed += 1,
+            },
+        }
     }
 
     /// Lets the faults happen to a frame.
@@ -150,8 +156,8 @@ impl FaultyWire {
 
     /// Lets frames go on that waited long enough, in the order of their arrival.
     pub(super) fn release(&mut self, now: Duration) {
-        while let Some(frame) = self.bottleneck.as_mut().and_then(|bottleneck| bottleneck.leave(now)) {
-            self.suffer(frame, now);
+        while let Some((at, frame)) = self.bottleneck.as_mut().and_then(|bottleneck| bottleneck.leave(now)) {
+            self.suffer(frame, at);
         }
         let passed = self.passed;
         let due = |held: &DelayedFrame| held.after <= passed || held.at <= now;
