@@ -38,7 +38,15 @@ pub(super) struct Bottleneck {
 impl Bottleneck {
     /// Returns a bottleneck that sends `rate` bytes a second, which is not 0.
     pub(super) fn new(rate: u64, room: u64, marks: (u64, u64)) -> Bottleneck {
-        Bottleneck { rate, room, marks, queue: VecDeque::new(), bytes: 0, busy_until: Duration::ZERO, rest: 0 }
+        Bottleneck {
+            rate,
+            room,
+            marks,
+            queue: VecDeque::new(),
+            bytes: 0,
+            busy_until: Duration::ZERO,
+            rest: 0,
+        }
     }
 
     /// Takes the bytes of a frame. `random` is from 0 to 1 and decides about a mark.
@@ -72,7 +80,8 @@ impl Bottleneck {
 
     /// Returns the next frame that has left, and when it did.
     pub(super) fn leave(&mut self, now: Duration) -> Option<(Duration, Frame)> {
-        let (at, frame) = self.queue.pop_front_if(|(at, _)| *at <= now)?;
+        self.next().filter(|at| *at <= now)?;
+        let (at, frame) = self.queue.pop_front()?;
         self.bytes -= frame.total_len() as u64;
         Some((at, frame))
     }

@@ -84,7 +84,7 @@ impl TryFrom<Rule> for PlannedLoss {
         let names = PacketKind::ALL.map(|(name, _)| name);
         match PacketKind::ALL.into_iter().find(|(known, _)| *known == name) {
             Some((_, kind)) => Ok(PlannedLoss::Each(kind, number(each)?)),
-            None => Err(match nearest(name, names.into_iter()) {
+            None => Err(match nearest(name, names) {
                 Some(meant) => format!("there is no kind {name}: did you mean {meant}?"),
                 None => format!("there is no kind {name}: there are {}", names.join(", ")),
             }),
