@@ -50,7 +50,8 @@ pub fn connect(
         bent: !local && faults.corruption > 0,
     };
     let mut reliables = Vec::new();
-    let directions = if service == QpType::XrcSend { &[(0, 1)][..] } else { &[(0, 1), (1, 0)] };
+    let one_way = service == QpType::XrcSend || plan.extras.incast;
+    let directions = if one_way { &[(0, 1)][..] } else { &[(0, 1), (1, 0)] };
     for &(local, remote) in directions {
         let (from, to) = (&ends[local], &ends[remote]);
         let name = format!(
@@ -70,7 +71,7 @@ pub fn connect(
             _ => flows.push(Box::new(unreliable(world, name, service, [from, to], shape, passage, rng))),
         }
     }
-    // An XRC target posts no requests, and so binds no windows.
+    // An end that posts no requests binds no windows.
     if let [there, back] = &mut reliables[..] {
         Stream::with_windows(world, [there, back]);
     }
@@ -108,15 +109,21 @@ fn unreliable(
     Unreliable::new(world, name, datagrams, ways, to.srq, shape, passage, rng)
 }
 
-/// Creates two QPs in RESET. For XRC these are an initiator, and a target with a shared queue that
-/// only it uses.
-fn make_ends(world: &mut World, rng: &mut Rng, plan: &Plan, (n, service): (usize, QpType)) -> [End; 2] {
+/// Chooses the guests of a pair of QPs.
+fn two_guests(world: &World, rng: &mut Rng, plan: &Plan) -> [usize; 2] {
     let guests = world.guests.len();
     let first = rng.index(guests);
     let second = match guests == 1 || plan.loopback && rng.one_in(8) {
         true => first,
         false => (first + 1 + rng.index(guests - 1)) % guests,
     };
+    [first, second]
+}
+
+/// Creates two QPs in RESET. For XRC these are an initiator, and a target with a shared queue that
+/// only it uses.
+fn make_ends(world: &mut World, rng: &mut Rng, plan: &Plan, (n, service): (usize, QpType)) -> [End; 2] {
+    let [first, second] = if plan.extras.incast { [n + 1, 0] } else { two_guests(world, rng, plan) };
     let cq = |k: u32| CqId(n as u32 * 4 + k);
     let services = [service, if service == QpType::XrcSend { QpType::XrcRecv } else { service }];
     [(first, cq(0), cq(1), services[0]), (second, cq(2), cq(3), services[1])].map(|end| {
@@ -190,6 +197,7 @@ fn connect_ends(world: &mut World, rng: &mut Rng, plan: &Plan, service: QpType, 
             dgid: peer.gid,
             dmac: peer.mac,
             hop_limit: 64,
+            traffic_class: plan.extras.traffic_class,
             ..QpAttr::default()
         };
         let (now, device) = (world.now, world.guests[ends[local].guest].device);

@@ -14,7 +14,9 @@
 
 mod area;
 mod connect;
+mod ecn;
 mod flow;
+mod incast;
 mod iwarp;
 mod link;
 mod memory;
@@ -22,12 +24,13 @@ mod rng;
 mod scenario;
 mod silence;
 mod stream;
+mod switch;
 mod unreliable;
 mod world;
 
 use link::Faults;
 use rng::Rng;
-use scenario::{Outcome, Plan};
+use scenario::{Extras, Outcome, Plan};
 use stream::Shape;
 use vrdma_transport::QpType;
 
@@ -158,6 +161,7 @@ fn hard(loss: u32, others: u32, bytes: u64) -> Outcome {
         flaps: false,
         robust: true,
         mtu: None,
+        extras: Extras::default(),
     };
     scenario::run(1 << 40, Rng::new(u64::from(loss)), &plan, None, false)
 }

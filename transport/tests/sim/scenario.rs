@@ -5,6 +5,7 @@ use crate::flow::Flow;
 use crate::link::Faults;
 use crate::rng::Rng;
 use crate::stream::Shape;
+use crate::switch::Queue;
 use crate::world::{Guest, World, mix};
 use vrdma_transport::*;
 use vrdma_wire::num::Mtu;
@@ -30,6 +31,19 @@ pub struct Plan {
     /// Retry counts are so high that faults do not become visible.
     pub robust: bool,
     pub mtu: Option<Mtu>,
+    pub extras: Extras,
+}
+
+/// What a plan has that random plans do not have.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// A switch on the link, with such queues.
+    pub switch: Option<Queue>,
+    /// All connections lead from a guest of their own to the first guest, and the first guest
+    /// posts no requests.
+    pub incast: bool,
+    /// The traffic class of all connections.
+    pub traffic_class: u8,
 }
 
 impl Plan {
@@ -76,6 +90,7 @@ impl Plan {
             flaps: rng.one_in(8),
             robust: rng.one_in(2),
             mtu: None,
+            extras: Extras::default(),
         }
     }
 }
@@ -93,6 +108,9 @@ pub struct Outcome {
     /// Windows that were bound, invalidated by an own request, and invalidated by a request of the
     /// peer.
     pub windows: [u64; 3],
+    /// Frames that found no room in the switch, and frames that it marked.
+    pub dropped: u64,
+    pub marked: u64,
 }
 
 /// A temporary fault of a host, a guest or the link.
@@ -160,6 +178,9 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
     let _seed = Seed(seed);
     let mut world = World::new(seed, &plan.guests, plan.v4, plan.faults.clone(), verbose);
     world.replace = replace;
+    if let Some(queue) = plan.extras.switch {
+        world.add_switch(seed, queue);
+    }
     let start = world.now;
     if verbose {
         eprintln!("{plan:?}");
@@ -225,7 +246,10 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
         let counts: Vec<u64> = counters.iter().map(|(_, count)| count).collect();
         counts.into_iter().for_each(|count| mix(&mut world.trace, count));
     }
+    let switch = world.link.switch.as_ref();
     Outcome {
+        dropped: switch.map_or(0, |switch| switch.dropped),
+        marked: switch.map_or(0, |switch| switch.marked),
         trace: world.trace,
         frames: world.frames,
         failures,

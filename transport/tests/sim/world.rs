@@ -3,6 +3,7 @@
 use crate::link::{Faults, Link};
 use crate::memory::Mem;
 use crate::rng::Rng;
+use crate::switch::{Queue, Switch};
 use std::collections::VecDeque;
 use vrdma_transport::*;
 use vrdma_wire::num::{Gid, Mac};
@@ -168,6 +169,12 @@ impl World {
             replace: None,
             replaced: 0,
         }
+    }
+
+    /// Puts a switch between the hosts, with a queue before each.
+    pub fn add_switch(&mut self, seed: u64, queue: Queue) {
+        let ports = self.guests.iter().map(|guest| (guest.mac, guest.host)).collect();
+        self.link.switch = Some(Switch::new(queue, ports, Rng::new(seed ^ 0x5717c4)));
     }
 
     /// Returns the engine of a guest, and its output.
