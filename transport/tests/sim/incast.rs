@@ -36,7 +36,7 @@ fn incast(senders: usize, traffic_class: u8, seed: u64) -> Outcome {
         flaps: false,
         robust: true,
         mtu: Some(Mtu::M1024),
-        extras: Extras { switch: Some(queue), incast: true, traffic_class },
+        extras: Extras { switch: Some(queue), incast: true, traffic_class, ..Extras::default() },
     };
     scenario::run(seed, Rng::new(seed), &plan, None, false)
 }

@@ -81,6 +81,12 @@ impl Link {
         }
     }
 
+    /// Adds a host. Returns its number.
+    pub fn add_host(&mut self) -> usize {
+        self.left.push(Instant(0));
+        self.left.len() - 1
+    }
+
     /// Returns when a host may send again, if not now.
     pub fn blocked(&self, host: usize, now: Instant) -> Option<Instant> {
         let ring = RING * 1500 * self.faults.pace / 1000;

@@ -4,14 +4,25 @@
 //! only. A seed determines everything, so each run is repeatable exactly. The results are compared
 //! with models that know no packets at all ([`stream`], [`unreliable`]). QPs of all services run
 //! beside each other, on one engine and on several. They use receive queues of their own, or shared
-//! ones.
+//! ones. Each seed also runs with connections to a peer that was written separately.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`link`], [`switch`] | the link, and queues before receiving hosts, which drop and mark |
+//! | [`scenario`] | what happens by a seed, and [`against`] [reference peers](reference) |
+//! | [`stream`], [`unreliable`] | what is posted, and the models of the results |
+//! | [`incast`] | many senders to one receiver |
+//! | [`silence`] | a peer that does not answer |
+//! | [`iwarp`] | iWARP over vrdma's own TCP |
 //!
 //! `VRDMA_SIM_SEED=n cargo test -p vrdma-transport --test sim one_seed -- --ignored --nocapture`
 //! prints each step of a single seed. A range, such as `0..1000`, prints the trace of all its
 //! seeds. The trace stays equal if a change of the code does not change the behaviour.
+//! `a_seed_with_references` instead of `one_seed` runs the seed against reference peers.
 //!
 //! Shows: bad-link, replaced-engine, iwarp, placed.
 
+mod against;
 mod area;
 mod connect;
 mod ecn;
@@ -20,6 +31,7 @@ mod incast;
 mod iwarp;
 mod link;
 mod memory;
+mod reference;
 mod rng;
 mod scenario;
 mod silence;

@@ -3,6 +3,7 @@
 use crate::connect::{End, connect};
 use crate::flow::Flow;
 use crate::link::Faults;
+use crate::reference::{Kind, Peer};
 use crate::rng::Rng;
 use crate::stream::Shape;
 use crate::switch::Queue;
@@ -34,9 +35,23 @@ pub struct Plan {
     pub extras: Extras,
 }
 
+/// Who is at the ends of connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Peers {
+    /// Engines at both.
+    #[default]
+    Engines,
+    /// An engine at one and a reference peer at the other, of either kind in turns.
+    Reference,
+    /// Reference peers of both kinds.
+    References,
+}
+
 /// What a plan has that random plans do not have.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
+    /// Connections with reference peers are of RC.
+    pub peers: Peers,
     /// A switch on the link, with such queues.
     pub switch: Option<Queue>,
     /// All connections lead from a guest of their own to the first guest, and the first guest
@@ -178,6 +193,9 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
     let _seed = Seed(seed);
     let mut world = World::new(seed, &plan.guests, plan.v4, plan.faults.clone(), verbose);
     world.replace = replace;
+    if plan.extras.peers != Peers::Engines {
+        Kind::ALL.into_iter().for_each(|kind| world.add_peer(kind));
+    }
     if let Some(queue) = plan.extras.switch {
         world.add_switch(seed, queue);
     }
@@ -265,6 +283,7 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
 fn look(world: &mut World, streams: &mut [Box<dyn Flow>]) {
     // Receives come first: a sender may not learn of the end of a message before the receiver.
     for sends in [false, true] {
+        look_at_peers(world, streams, sends);
         for n in 0..world.hosts.len() {
             for _ in 0..world.hosts[n].log.completions.len() {
                 let log = &mut world.hosts[n].log;
@@ -275,23 +294,42 @@ fn look(world: &mut World, streams: &mut [Box<dyn Flow>]) {
                 }
                 let whose = |guest: &Guest| (guest.host, guest.device) == (n, device);
                 let guest = world.guests.iter().position(whose).expect("a device is somebody's");
-                if world.verbose {
-                    eprintln!("{:>12} guest {guest}: {completion:?}", world.now.0);
-                }
-                let Completion { id, qpn, opcode, status, byte_len, imm, solicited, .. } = completion;
-                let imm = imm.map_or(1 << 32, |imm| u64::from(u32::from_be_bytes(imm.to_bytes())));
-                let what = [id, qpn.number(), opcode as u32, status as u32, byte_len, u32::from(solicited)];
-                for word in what.map(u64::from).into_iter().chain([world.now.0, imm]) {
-                    mix(&mut world.trace, word);
-                }
-                let taken = streams.iter_mut().any(|it| it.take(world, guest, cq, &completion));
-                assert!(taken, "whose is {completion:?}?");
+                give(world, streams, guest, cq, &completion);
             }
         }
     }
     for host in &mut world.hosts {
         host.log.events.clear();
     }
+}
+
+/// Gives the completions of reference peers to their flows, those of sends or those of receives.
+fn look_at_peers(world: &mut World, streams: &mut [Box<dyn Flow>], sends: bool) {
+    for n in 0..world.peers.len() {
+        for _ in 0..world.peers[n].completions.len() {
+            let completions = &mut world.peers[n].completions;
+            let (cq, completion) = completions.pop_front().expect("as many as counted");
+            match is_send_cq(cq) == sends {
+                true => give(world, streams, world.guests.len() + n, cq, &completion),
+                false => completions.push_back((cq, completion)),
+            }
+        }
+    }
+}
+
+/// Gives a completion to its flow.
+fn give(world: &mut World, streams: &mut [Box<dyn Flow>], guest: usize, cq: CqId, completion: &Completion) {
+    if world.verbose {
+        eprintln!("{:>12} guest {guest}: {completion:?}", world.now.0);
+    }
+    let Completion { id, qpn, opcode, status, byte_len, imm, solicited, .. } = *completion;
+    let imm = imm.map_or(1 << 32, |imm| u64::from(u32::from_be_bytes(imm.to_bytes())));
+    let what = [id, qpn.number(), opcode as u32, status as u32, byte_len, u32::from(solicited)];
+    for word in what.map(u64::from).into_iter().chain([world.now.0, imm]) {
+        mix(&mut world.trace, word);
+    }
+    let taken = streams.iter_mut().any(|it| it.take(world, guest, cq, completion));
+    assert!(taken, "whose is {completion:?}?");
 }
 
 fn is_send_cq(cq: CqId) -> bool {
@@ -301,6 +339,7 @@ fn is_send_cq(cq: CqId) -> bool {
 /// Compares everything with the models. Then all QPs go to ERR, and everything that is left must
 /// end.
 fn finish(world: &mut World, streams: &mut [Box<dyn Flow>], ends: &[End], plan: &Plan) {
+    let guests = world.guests.len();
     for stream in streams.iter_mut() {
         stream.check_end(world);
     }
@@ -315,7 +354,9 @@ fn finish(world: &mut World, streams: &mut [Box<dyn Flow>], ends: &[End], plan: 
             assert!(poisoned || counters.timeouts == 0, "timeouts without a loss: {counters:?}");
         }
     }
-    for end in ends {
+    world.peers.iter_mut().for_each(Peer::fail_all);
+    let of_engines = || ends.iter().filter(|end| end.guest < guests);
+    for end in of_engines() {
         let attr = QpAttr { state: QpState::Err, ..QpAttr::default() };
         let (now, device) = (world.now, world.guests[end.guest].device);
         let (engine, log) = world.engine(end.guest);
@@ -327,7 +368,7 @@ fn finish(world: &mut World, streams: &mut [Box<dyn Flow>], ends: &[End], plan: 
         let counts = world.counts(guest);
         assert_eq!(counts.pending_receives, left, "receives that no QP has taken: {counts:?}");
     }
-    for end in ends {
+    for end in of_engines() {
         let device = world.guests[end.guest].device;
         let (engine, _) = world.engine(end.guest);
         engine.destroy_qp(device, end.qpn).unwrap();

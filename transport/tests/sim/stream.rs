@@ -11,7 +11,7 @@ mod windows;
 use crate::area::Area;
 use crate::flow::Flow;
 use crate::rng::Rng;
-use crate::world::{Guest, OWNER, World};
+use crate::world::World;
 use std::collections::VecDeque;
 use std::ops::Range;
 use vrdma_transport::*;
@@ -100,6 +100,8 @@ pub struct Stream {
     send_cq: CqId,
     recv_cq: CqId,
     srq: Option<SrqId>,
+    /// One end is a reference peer. It has only the operations that all implementations have.
+    is_plain: bool,
     shape: Shape,
     pub may_fail: MayFail,
     rng: Rng,
@@ -182,6 +184,7 @@ impl Stream {
             send_cq,
             recv_cq,
             srq,
+            is_plain: from.max(to) >= world.guests.len(),
             shape,
             may_fail,
             rng,
@@ -235,12 +238,7 @@ impl Stream {
         self.slots.memory.fill(at as usize..(at + self.slot) as usize, BLANK);
         let sges = self.slots.elements(&mut self.rng, at, self.shape.longest);
         let request = RecvRequest { id: self.receives_posted as u32, sges: &sges };
-        let (now, Guest { device, .. }) = (world.now, world.guests[self.to]);
-        let (engine, log) = world.engine(self.to);
-        let result = match self.srq {
-            Some(srq) => engine.post_srq_recv(device, OWNER, srq, request, log),
-            None => engine.post_recv(now, device, OWNER, self.peer_qpn, request, log),
-        };
+        let result = world.post_recv(self.to, self.peer_qpn, self.srq, request);
         assert_eq!(result, Ok(()), "{}: receive {}", self.name, self.receives_posted);
         self.receives_posted += 1;
     }
@@ -307,13 +305,10 @@ impl Flow for Stream {
     }
 
     fn status(&self, world: &World) -> String {
-        let [from, to] = [(self.from, self.qpn), (self.to, self.peer_qpn)].map(|(guest, qpn)| {
-            let Guest { host, device, .. } = world.guests[guest];
-            let attr = world.hosts[host].engine.query_qp(device, qpn);
-            attr.map(|attr| (attr.state, attr.sq_psn, attr.rq_psn))
-        });
+        let ends = [(self.from, self.qpn), (self.to, self.peer_qpn)];
+        let [from, to] = ends.map(|(guest, qpn)| world.describe(guest, qpn));
         format!(
-            "{}: {} of {} requests posted, {} ended ({:?}), {} receives posted, {} ended; requester {from:?}, responder {to:?}; {:?}",
+            "{}: {} of {} requests posted, {} ended ({:?}), {} receives posted, {} ended; requester {from}, responder {to}; {:?}",
             self.name,
             self.posted.len(),
             self.shape.requests,

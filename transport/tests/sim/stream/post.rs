@@ -1,7 +1,7 @@
 //! The requests of a stream, which the model executes when they are posted.
 
 use super::{Expected, Landing, Posted, Stream};
-use crate::world::{Guest, OWNER, World};
+use crate::world::World;
 use vrdma_transport::*;
 use vrdma_wire::num::{Imm, Lkey, Rkey};
 
@@ -85,7 +85,12 @@ impl Stream {
         let mut role = None;
         let mut invalidates = None;
         let (op, opcode, sges, bytes);
-        match self.rng.range(0..=11) {
+        let choice = match self.rng.range(0..=11) {
+            9 if self.is_plain => 3,
+            10 if self.is_plain => 8,
+            choice => choice,
+        };
+        match choice {
             0..=2 => {
                 (sges, bytes) = self.gather(length);
                 if self.rng.one_in(4) {
@@ -246,12 +251,7 @@ impl Stream {
             eprintln!("{:>12} {}: {id} {op:?} signaled {signaled} fence {fence}", world.now.0, self.name);
         }
         let request = SendRequest { id, signaled, solicited, fence, op, payload };
-        let (now, Guest { device, .. }) = (world.now, world.guests[self.from]);
-        let (engine, log) = world.engine(self.from);
-        let result = match self.srqn {
-            Some(srqn) => engine.post_xrc(now, device, OWNER, self.qpn, &request, srqn, log),
-            None => engine.post_send(now, device, OWNER, self.qpn, &request, log),
-        };
+        let result = world.post_send(self.from, self.qpn, self.srqn, &request);
         assert_eq!(result, Ok(()), "{}: {id}", self.name);
     }
 
@@ -262,7 +262,11 @@ impl Stream {
         let mut sges = vec![self.source.sge(0, 8)];
         let land = |stream: &Stream| vec![stream.landing.sge(0, 8)];
         let beside = if self.rng.one_in(3) { self.beside_window() } else { None };
-        match self.rng.range(0..=9) {
+        let choice = match self.rng.range(0..=9) {
+            7 | 8 if self.is_plain => 0,
+            choice => choice,
+        };
+        match choice {
             _ if beside.is_some() => {
                 (op, opcode) = beside.expect("it was looked at");
                 status = WcStatus::RemAccess;
