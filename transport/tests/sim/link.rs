@@ -53,6 +53,8 @@ pub struct Link {
     pub dark: bool,
     /// A switch behind the link, with queues before the hosts.
     pub switch: Option<Switch>,
+    /// The number of frames that were lost or corrupted, without those that the switch drops.
+    pub lost: u64,
     rng: Rng,
     flying: BinaryHeap<Flight>,
     /// Frames in the queues of the switch, with the times at which they have left.
@@ -71,6 +73,7 @@ impl Link {
             faults,
             dark: false,
             switch: None,
+            lost: 0,
             rng,
             flying: BinaryHeap::new(),
             queued: BinaryHeap::new(),
@@ -112,10 +115,12 @@ impl Link {
         let Faults { loss, duplication, reordering, corruption, forgery, delay, jitter, late, .. } =
             self.faults;
         if self.dark {
+            self.lost += 1;
             self.recycle(frame);
             return "lost in the dark";
         }
         if self.rng.ppm(loss) {
+            self.lost += 1;
             self.recycle(frame);
             return "lost";
         }
@@ -133,6 +138,7 @@ impl Link {
         if self.rng.ppm(corruption) {
             let at = self.rng.index(frame.len());
             frame[at] ^= 1 << self.rng.range(0..=7);
+            self.lost += 1;
             fate = "bent";
         }
         if self.rng.ppm(reordering) {

@@ -24,11 +24,13 @@
 
 mod against;
 mod area;
+mod census;
 mod connect;
 mod ecn;
 mod flow;
 mod incast;
 mod iwarp;
+mod journal;
 mod link;
 mod memory;
 mod reference;
@@ -194,7 +196,19 @@ fn much_arrives(of_each: u64) {
     let outcome = hard(10_000, 10_000, of_each);
     assert_eq!((outcome.streams, outcome.failures), (4, 0));
     assert!(outcome.bytes >= 4 * of_each);
-    println!("{} frames in {:.2} s of the link", outcome.frames, outcome.took as f64 / 1e9);
+    let Outcome { frames, took, lost, resent, .. } = outcome;
+    println!(
+        "{frames} frames in {:.2} s of the link; {resent} packets again, {lost} lost",
+        took as f64 / 1e9
+    );
+    assert!(resent >= lost / 4, "of what is lost, most are requests and data");
+}
+
+#[test]
+fn without_faults_nothing_is_sent_again() {
+    let Outcome { sent, lost, resent, failures, .. } = hard(0, 0, 1 << 23);
+    assert_eq!((lost, resent, failures), (0, 0, 0));
+    assert!(sent > 4 << 11, "{sent} packets of 4 KiB at most");
 }
 
 #[test]

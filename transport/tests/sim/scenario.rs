@@ -126,6 +126,11 @@ pub struct Outcome {
     /// Frames that found no room in the switch, and frames that it marked.
     pub dropped: u64,
     pub marked: u64,
+    /// Frames that the link lost or corrupted.
+    pub lost: u64,
+    /// Packets with requests or data, and those of them that had been sent before.
+    pub sent: u64,
+    pub resent: u64,
 }
 
 /// A temporary fault of a host, a guest or the link.
@@ -268,6 +273,9 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
     Outcome {
         dropped: switch.map_or(0, |switch| switch.dropped),
         marked: switch.map_or(0, |switch| switch.marked),
+        lost: world.link.lost,
+        sent: world.census.sent,
+        resent: world.census.resent,
         trace: world.trace,
         frames: world.frames,
         failures,

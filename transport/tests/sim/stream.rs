@@ -10,6 +10,7 @@ mod windows;
 
 use crate::area::Area;
 use crate::flow::Flow;
+use crate::journal::{Journal, Place};
 use crate::rng::Rng;
 use crate::world::World;
 use std::collections::VecDeque;
@@ -60,6 +61,8 @@ struct Posted {
     lands: Option<(u64, Vec<u8>)>,
     /// The bytes of the peer that it may change.
     changes: Option<Range<u64>>,
+    /// Where its bytes are stored at the receiver.
+    stores: Option<(Place, Range<u64>)>,
     /// The number of receives that are consumed after it.
     receives: u64,
     /// How it must fail.
@@ -113,6 +116,8 @@ pub struct Stream {
     barred: Area,
     slots: Area,
     slot: u64,
+    /// The stores to `target` and `slots`.
+    journal: Journal,
     /// Windows onto `target`, and windows of the own side, which this QP binds.
     peers: Option<Shared>,
     own: Option<Shared>,
@@ -171,6 +176,9 @@ impl Stream {
         let barred = Area::new(world, to, &mut rng, local, blank(64));
         let slot = shape.longest + 64;
         let slots = Area::new(world, to, &mut rng, local, blank(slot * u64::from(shape.receives)));
+        let journal = Journal::default();
+        target.memory.log_to(&journal, Place::Target);
+        slots.memory.log_to(&journal, Place::Slots);
         let now = world.now;
         let (next_send, next_recv) =
             (soon(&mut rng, now, shape.send_pause), soon(&mut rng, now, shape.recv_pause));
@@ -194,6 +202,7 @@ impl Stream {
             barred,
             slots,
             slot,
+            journal,
             peers: None,
             own: None,
             shadow,

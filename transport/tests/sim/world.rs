@@ -1,5 +1,6 @@
 //! Hosts on a link, each an engine with some devices, and the time that they share.
 
+use crate::census::Census;
 use crate::link::{Faults, Link};
 use crate::memory::Mem;
 use crate::reference::{Kind, Peer};
@@ -79,6 +80,7 @@ pub struct World {
     /// A hash of everything that happens: equal runs have equal traces.
     pub trace: u64,
     pub frames: u64,
+    pub census: Census,
     /// Decides when an engine is replaced by its copy, if that happens.
     pub replace: Option<Rng>,
     /// How often an engine was replaced.
@@ -92,6 +94,7 @@ struct Port<'a> {
     link: &'a mut Link,
     verbose: bool,
     sent: &'a mut u64,
+    census: &'a mut Census,
     trace: &'a mut u64,
 }
 
@@ -107,6 +110,7 @@ impl PacketOutlet<Mem> for Port<'_> {
         frame.resize(packet.frame_len(payload.len()), 0);
         write_frame(packet, payload, &mut frame)?;
         *self.sent += 1;
+        self.census.count(self.host, packet);
         // The ICRC covers everything in the frame.
         let icrc = frame.iter().rev().take(4).fold(0, |sum, &byte| sum << 8 | u64::from(byte));
         for word in [self.now.0, self.host as u64, icrc, frame.len() as u64] {
@@ -172,6 +176,7 @@ impl World {
             verbose,
             trace: seed,
             frames: 0,
+            census: Census::default(),
             replace: None,
             replaced: 0,
         }
@@ -344,6 +349,7 @@ impl World {
             link: &mut self.link,
             verbose: self.verbose,
             sent: &mut sent,
+            census: &mut self.census,
             trace: &mut self.trace,
         };
         engine.transmit(self.now, 32, &mut port, log);
@@ -363,6 +369,7 @@ impl World {
             link: &mut self.link,
             verbose: self.verbose,
             sent: &mut sent,
+            census: &mut self.census,
             trace: &mut self.trace,
         };
         for _ in 0..32 {

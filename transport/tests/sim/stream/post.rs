@@ -1,6 +1,7 @@
 //! The requests of a stream, which the model executes when they are posted.
 
 use super::{Expected, Landing, Posted, Stream};
+use crate::journal::Place;
 use crate::world::World;
 use vrdma_transport::*;
 use vrdma_wire::num::{Imm, Lkey, Rkey};
@@ -68,6 +69,7 @@ impl Stream {
                 signaled: true,
                 lands: None,
                 changes: None,
+                stores: None,
                 receives,
                 fails: None,
                 role,
@@ -204,7 +206,12 @@ impl Stream {
         let length =
             if lands.is_some() { lands.as_ref().map_or(0, |l| l.1.len()) } else { bytes.len() } as u64;
         self.bytes += length.max(1);
+        let mut stores = changes.clone().map(|range| (Place::Target, range));
         if let Some((opcode, bytes)) = expected {
+            if opcode == WcOpcode::Recv {
+                let at = self.consuming % u64::from(self.shape.receives) * self.slot;
+                stores = Some((Place::Slots, at..at + length));
+            }
             self.consuming += 1;
             let solicited = solicited && (opcode == WcOpcode::Recv || imm.is_some());
             self.expected.push_back(Expected {
@@ -224,7 +231,7 @@ impl Stream {
         };
         let signaled = self.must_signal() || self.rng.one_in(self.shape.signal_every);
         let receives = self.consuming;
-        self.posted.push(Posted { opcode, signaled, lands, changes, receives, fails: None, role });
+        self.posted.push(Posted { opcode, signaled, lands, changes, stores, receives, fails: None, role });
         self.post_request(world, op, payload, (signaled, solicited, fence));
         true
     }
@@ -339,6 +346,7 @@ impl Stream {
             signaled: false,
             lands: None,
             changes: None,
+            stores: None,
             receives,
             fails,
             role: None,
