@@ -2,7 +2,7 @@
 
 use crate::memory::Mem;
 use crate::rng::Rng;
-use crate::world::{Guest, World};
+use crate::world::World;
 use vrdma_transport::*;
 use vrdma_wire::num::{Lkey, Rkey};
 
@@ -16,11 +16,9 @@ pub struct Area {
 
 impl Area {
     pub fn new(world: &mut World, guest: usize, rng: &mut Rng, access: Access, bytes: Vec<u8>) -> Area {
-        let Guest { device, pd, .. } = world.guests[guest];
         let iova = rng.range(1..=1 << 40) << 6;
-        let length = bytes.len() as u64;
         let memory = Mem::new(bytes);
-        let key = world.engine(guest).0.reg_mr(device, pd, access, iova, length, memory.clone()).unwrap();
+        let key = world.register(guest, access, iova, memory.clone());
         Area { memory, iova, key }
     }
 

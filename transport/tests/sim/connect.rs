@@ -2,7 +2,7 @@
 
 use crate::flow::Flow;
 use crate::rng::Rng;
-use crate::scenario::Plan;
+use crate::scenario::{Peers, Plan};
 use crate::stream::{MayFail, Shape, Stream};
 use crate::unreliable::{Passage, QKEY, Unreliable};
 use crate::world::{Guest, OWNER, World};
@@ -32,12 +32,12 @@ pub fn connect(
     plan: &Plan,
     (n, service): (usize, QpType),
     flows: &mut Vec<Box<dyn Flow>>,
-) -> [End; 2] {
+) -> Vec<End> {
     let ends = make_ends(world, rng, plan, (n, service));
     let poison = [(); 2].map(|()| plan.shape.poison && rng.one_in(2));
     let rnr_retry = connect_ends(world, rng, plan, service, &ends);
-    let local = ends[0].guest == ends[1].guest
-        || world.guests[ends[0].guest].host == world.guests[ends[1].guest].host;
+    let [here, there] = [0, 1].map(|n| world.place(ends[n].guest).0);
+    let local = here == there;
     let faults = &plan.faults;
     let weak = !local && faults.lossy() && !(plan.robust && faults.loss + faults.corruption <= 20_000);
     // If one end fails, its peer gets no answers, or is flushed.
@@ -50,7 +50,8 @@ pub fn connect(
         bent: !local && faults.corruption > 0,
     };
     let mut reliables = Vec::new();
-    let directions = if service == QpType::XrcSend { &[(0, 1)][..] } else { &[(0, 1), (1, 0)] };
+    let one_way = service == QpType::XrcSend || plan.extras.incast;
+    let directions = if one_way { &[(0, 1)][..] } else { &[(0, 1), (1, 0)] };
     for &(local, remote) in directions {
         let (from, to) = (&ends[local], &ends[remote]);
         let name = format!(
@@ -70,12 +71,14 @@ pub fn connect(
             _ => flows.push(Box::new(unreliable(world, name, service, [from, to], shape, passage, rng))),
         }
     }
-    // An XRC target posts no requests, and so binds no windows.
-    if let [there, back] = &mut reliables[..] {
+    // An end that posts no requests binds no windows, and reference peers have none.
+    if let [there, back] = &mut reliables[..]
+        && plan.extras.peers == Peers::Engines
+    {
         Stream::with_windows(world, [there, back]);
     }
     flows.extend(reliables.into_iter().map(|stream| Box::new(stream) as Box<dyn Flow>));
-    ends
+    ends.into()
 }
 
 fn reliable(
@@ -108,19 +111,38 @@ fn unreliable(
     Unreliable::new(world, name, datagrams, ways, to.srq, shape, passage, rng)
 }
 
-/// Creates two QPs in RESET. For XRC these are an initiator, and a target with a shared queue that
-/// only it uses.
-fn make_ends(world: &mut World, rng: &mut Rng, plan: &Plan, (n, service): (usize, QpType)) -> [End; 2] {
+/// Chooses the guests of a pair of QPs.
+fn two_guests(world: &World, rng: &mut Rng, plan: &Plan) -> [usize; 2] {
     let guests = world.guests.len();
     let first = rng.index(guests);
     let second = match guests == 1 || plan.loopback && rng.one_in(8) {
         true => first,
         false => (first + 1 + rng.index(guests - 1)) % guests,
     };
+    [first, second]
+}
+
+/// Creates two QPs in RESET. For XRC these are an initiator, and a target with a shared queue that
+/// only it uses.
+fn make_ends(world: &mut World, rng: &mut Rng, plan: &Plan, (n, service): (usize, QpType)) -> [End; 2] {
+    let guests = world.guests.len();
+    let [first, second] = match plan.extras.peers {
+        _ if plan.extras.incast => [n + 1, 0],
+        Peers::Engines => two_guests(world, rng, plan),
+        Peers::Reference => {
+            let (engine, reference) = (rng.index(guests), guests + n % world.peers.len());
+            if rng.one_in(2) { [engine, reference] } else { [reference, engine] }
+        }
+        Peers::References => [guests, guests + 1],
+    };
     let cq = |k: u32| CqId(n as u32 * 4 + k);
     let services = [service, if service == QpType::XrcSend { QpType::XrcRecv } else { service }];
     [(first, cq(0), cq(1), services[0]), (second, cq(2), cq(3), services[1])].map(|end| {
         let (guest, send_cq, recv_cq, qp_type) = end;
+        if let Some(peer) = world.peer(guest) {
+            let qpn = peer.create_qp(send_cq, recv_cq);
+            return End { guest, qpn, send_cq, recv_cq, srq: None };
+        }
         let Guest { device, pd, .. } = world.guests[guest];
         let (engine, _) = world.engine(guest);
         let xrc = (qp_type == QpType::XrcRecv).then(|| {
@@ -172,7 +194,7 @@ fn connect_ends(world: &mut World, rng: &mut Rng, plan: &Plan, service: QpType, 
         QpType::Ud | QpType::Gsi => [TO_INIT_UD, AttrMask::STATE, TO_RTS_UNRELIABLE],
     };
     for (local, remote) in [(0, 1), (1, 0)] {
-        let peer = world.guests[ends[remote].guest];
+        let (_, dgid, dmac) = world.place(ends[remote].guest);
         let attr = QpAttr {
             access: Access::QP,
             qkey: QKEY,
@@ -187,11 +209,16 @@ fn connect_ends(world: &mut World, rng: &mut Rng, plan: &Plan, service: QpType, 
             timeout,
             retry_cnt,
             rnr_retry,
-            dgid: peer.gid,
-            dmac: peer.mac,
+            dgid,
+            dmac,
             hop_limit: 64,
+            traffic_class: plan.extras.traffic_class,
             ..QpAttr::default()
         };
+        if let Some(peer) = world.peer(ends[local].guest) {
+            peer.connect(ends[local].qpn, &attr);
+            continue;
+        }
         let (now, device) = (world.now, world.guests[ends[local].guest].device);
         let (engine, log) = world.engine(ends[local].guest);
         for (state, mask) in [QpState::Init, QpState::Rtr, QpState::Rts].into_iter().zip(masks) {

@@ -2,6 +2,7 @@
 
 use crate::memory::Mem;
 use crate::rng::Rng;
+use crate::switch::Switch;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use vrdma_transport::{Instant, Pieces, write_frame};
@@ -50,8 +51,14 @@ pub struct Link {
     pub faults: Faults,
     /// All frames are lost.
     pub dark: bool,
+    /// A switch behind the link, with queues before the hosts.
+    pub switch: Option<Switch>,
+    /// The number of frames that were lost or corrupted, without those that the switch drops.
+    pub lost: u64,
     rng: Rng,
     flying: BinaryHeap<Flight>,
+    /// Frames in the queues of the switch, with the times at which they have left.
+    queued: BinaryHeap<Flight>,
     sent: u64,
     /// When the last frame of each host has left it.
     left: Vec<Instant>,
@@ -65,13 +72,22 @@ impl Link {
         Link {
             faults,
             dark: false,
+            switch: None,
+            lost: 0,
             rng,
             flying: BinaryHeap::new(),
+            queued: BinaryHeap::new(),
             sent: 0,
             left: vec![Instant(0); hosts],
             last_arrival: Instant(0),
             spare: Vec::new(),
         }
+    }
+
+    /// Adds a host. Returns its number.
+    pub fn add_host(&mut self) -> usize {
+        self.left.push(Instant(0));
+        self.left.len() - 1
     }
 
     /// Returns when a host may send again, if not now.
@@ -99,10 +115,12 @@ impl Link {
         let Faults { loss, duplication, reordering, corruption, forgery, delay, jitter, late, .. } =
             self.faults;
         if self.dark {
+            self.lost += 1;
             self.recycle(frame);
             return "lost in the dark";
         }
         if self.rng.ppm(loss) {
+            self.lost += 1;
             self.recycle(frame);
             return "lost";
         }
@@ -120,6 +138,7 @@ impl Link {
         if self.rng.ppm(corruption) {
             let at = self.rng.index(frame.len());
             frame[at] ^= 1 << self.rng.range(0..=7);
+            self.lost += 1;
             fate = "bent";
         }
         if self.rng.ppm(reordering) {
@@ -137,16 +156,34 @@ impl Link {
         self.flying.push(Reverse((arrives, self.sent, from, frame)));
     }
 
-    /// Returns when the next frame arrives.
+    /// Returns when the next frame arrives, at a host or at the switch.
     pub fn next(&self) -> Option<Instant> {
-        self.flying.peek().map(|Reverse((at, ..))| *at)
+        let first = |flights: &BinaryHeap<Flight>| flights.peek().map(|Reverse((at, ..))| *at);
+        first(&self.flying).into_iter().chain(first(&self.queued)).min()
+    }
+
+    /// Passes the frames that have arrived at the switch to its queues.
+    fn enqueue(&mut self, now: Instant) {
+        let Some(switch) = &mut self.switch else { return };
+        while let Some(Reverse((at, ..))) = self.flying.peek()
+            && *at <= now
+        {
+            let Reverse((at, _, from, mut frame)) = self.flying.pop().expect("it was looked at");
+            self.sent += 1;
+            match switch.take(at, &mut frame) {
+                Some(leaves) => self.queued.push(Reverse((leaves, self.sent, from, frame))),
+                None => self.spare.push(frame),
+            }
+        }
     }
 
     /// Takes the next frame that has arrived. Returns its sender and its destination MAC address
     /// too.
     pub fn arrived(&mut self, now: Instant) -> Option<(usize, Mac, Vec<u8>)> {
-        self.next().filter(|at| *at <= now)?;
-        let Reverse((_, _, from, frame)) = self.flying.pop()?;
+        self.enqueue(now);
+        let flights = if self.switch.is_some() { &mut self.queued } else { &mut self.flying };
+        flights.peek().filter(|Reverse((at, ..))| *at <= now)?;
+        let Reverse((_, _, from, frame)) = flights.pop()?;
         let mac = Mac(frame[..6].try_into().expect("a frame has a destination"));
         Some((from, mac, frame))
     }

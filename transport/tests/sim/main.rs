@@ -4,30 +4,47 @@
 //! only. A seed determines everything, so each run is repeatable exactly. The results are compared
 //! with models that know no packets at all ([`stream`], [`unreliable`]). QPs of all services run
 //! beside each other, on one engine and on several. They use receive queues of their own, or shared
-//! ones.
+//! ones. Each seed also runs with connections to a peer that was written separately.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`link`], [`switch`] | the link, and queues before receiving hosts, which drop and mark |
+//! | [`scenario`] | what happens by a seed, and [`against`] [reference peers](reference) |
+//! | [`stream`], [`unreliable`] | what is posted, and the models of the results |
+//! | [`incast`] | many senders to one receiver |
+//! | [`silence`] | a peer that does not answer |
+//! | [`iwarp`] | iWARP over vrdma's own TCP |
 //!
 //! `VRDMA_SIM_SEED=n cargo test -p vrdma-transport --test sim one_seed -- --ignored --nocapture`
 //! prints each step of a single seed. A range, such as `0..1000`, prints the trace of all its
 //! seeds. The trace stays equal if a change of the code does not change the behaviour.
+//! `a_seed_with_references` instead of `one_seed` runs the seed against reference peers.
 //!
 //! Shows: bad-link, replaced-engine, iwarp, placed.
 
+mod against;
 mod area;
+mod census;
 mod connect;
+mod ecn;
 mod flow;
+mod incast;
 mod iwarp;
+mod journal;
 mod link;
 mod memory;
+mod reference;
 mod rng;
 mod scenario;
 mod silence;
 mod stream;
+mod switch;
 mod unreliable;
 mod world;
 
 use link::Faults;
 use rng::Rng;
-use scenario::{Outcome, Plan};
+use scenario::{Extras, Outcome, Plan};
 use stream::Shape;
 use vrdma_transport::QpType;
 
@@ -158,6 +175,7 @@ fn hard(loss: u32, others: u32, bytes: u64) -> Outcome {
         flaps: false,
         robust: true,
         mtu: None,
+        extras: Extras::default(),
     };
     scenario::run(1 << 40, Rng::new(u64::from(loss)), &plan, None, false)
 }
@@ -178,7 +196,19 @@ fn much_arrives(of_each: u64) {
     let outcome = hard(10_000, 10_000, of_each);
     assert_eq!((outcome.streams, outcome.failures), (4, 0));
     assert!(outcome.bytes >= 4 * of_each);
-    println!("{} frames in {:.2} s of the link", outcome.frames, outcome.took as f64 / 1e9);
+    let Outcome { frames, took, lost, resent, .. } = outcome;
+    println!(
+        "{frames} frames in {:.2} s of the link; {resent} packets again, {lost} lost",
+        took as f64 / 1e9
+    );
+    assert!(resent >= lost / 4, "of what is lost, most are requests and data");
+}
+
+#[test]
+fn without_faults_nothing_is_sent_again() {
+    let Outcome { sent, lost, resent, failures, .. } = hard(0, 0, 1 << 23);
+    assert_eq!((lost, resent, failures), (0, 0, 0));
+    assert!(sent > 4 << 11, "{sent} packets of 4 KiB at most");
 }
 
 #[test]

@@ -3,8 +3,10 @@
 use crate::connect::{End, connect};
 use crate::flow::Flow;
 use crate::link::Faults;
+use crate::reference::{Kind, Peer};
 use crate::rng::Rng;
 use crate::stream::Shape;
+use crate::switch::Queue;
 use crate::world::{Guest, World, mix};
 use vrdma_transport::*;
 use vrdma_wire::num::Mtu;
@@ -30,6 +32,33 @@ pub struct Plan {
     /// Retry counts are so high that faults do not become visible.
     pub robust: bool,
     pub mtu: Option<Mtu>,
+    pub extras: Extras,
+}
+
+/// Who is at the ends of connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Peers {
+    /// Engines at both.
+    #[default]
+    Engines,
+    /// An engine at one and a reference peer at the other, of either kind in turns.
+    Reference,
+    /// Reference peers of both kinds.
+    References,
+}
+
+/// What a plan has that random plans do not have.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// Connections with reference peers are of RC.
+    pub peers: Peers,
+    /// A switch on the link, with such queues.
+    pub switch: Option<Queue>,
+    /// All connections lead from a guest of their own to the first guest, and the first guest
+    /// posts no requests.
+    pub incast: bool,
+    /// The traffic class of all connections.
+    pub traffic_class: u8,
 }
 
 impl Plan {
@@ -76,6 +105,7 @@ impl Plan {
             flaps: rng.one_in(8),
             robust: rng.one_in(2),
             mtu: None,
+            extras: Extras::default(),
         }
     }
 }
@@ -93,6 +123,14 @@ pub struct Outcome {
     /// Windows that were bound, invalidated by an own request, and invalidated by a request of the
     /// peer.
     pub windows: [u64; 3],
+    /// Frames that found no room in the switch, and frames that it marked.
+    pub dropped: u64,
+    pub marked: u64,
+    /// Frames that the link lost or corrupted.
+    pub lost: u64,
+    /// Packets with requests or data, and those of them that had been sent before.
+    pub sent: u64,
+    pub resent: u64,
 }
 
 /// A temporary fault of a host, a guest or the link.
@@ -160,6 +198,12 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
     let _seed = Seed(seed);
     let mut world = World::new(seed, &plan.guests, plan.v4, plan.faults.clone(), verbose);
     world.replace = replace;
+    if plan.extras.peers != Peers::Engines {
+        Kind::ALL.into_iter().for_each(|kind| world.add_peer(kind));
+    }
+    if let Some(queue) = plan.extras.switch {
+        world.add_switch(seed, queue);
+    }
     let start = world.now;
     if verbose {
         eprintln!("{plan:?}");
@@ -225,7 +269,13 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
         let counts: Vec<u64> = counters.iter().map(|(_, count)| count).collect();
         counts.into_iter().for_each(|count| mix(&mut world.trace, count));
     }
+    let switch = world.link.switch.as_ref();
     Outcome {
+        dropped: switch.map_or(0, |switch| switch.dropped),
+        marked: switch.map_or(0, |switch| switch.marked),
+        lost: world.link.lost,
+        sent: world.census.sent,
+        resent: world.census.resent,
         trace: world.trace,
         frames: world.frames,
         failures,
@@ -241,6 +291,7 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
 fn look(world: &mut World, streams: &mut [Box<dyn Flow>]) {
     // Receives come first: a sender may not learn of the end of a message before the receiver.
     for sends in [false, true] {
+        look_at_peers(world, streams, sends);
         for n in 0..world.hosts.len() {
             for _ in 0..world.hosts[n].log.completions.len() {
                 let log = &mut world.hosts[n].log;
@@ -251,23 +302,42 @@ fn look(world: &mut World, streams: &mut [Box<dyn Flow>]) {
                 }
                 let whose = |guest: &Guest| (guest.host, guest.device) == (n, device);
                 let guest = world.guests.iter().position(whose).expect("a device is somebody's");
-                if world.verbose {
-                    eprintln!("{:>12} guest {guest}: {completion:?}", world.now.0);
-                }
-                let Completion { id, qpn, opcode, status, byte_len, imm, solicited, .. } = completion;
-                let imm = imm.map_or(1 << 32, |imm| u64::from(u32::from_be_bytes(imm.to_bytes())));
-                let what = [id, qpn.number(), opcode as u32, status as u32, byte_len, u32::from(solicited)];
-                for word in what.map(u64::from).into_iter().chain([world.now.0, imm]) {
-                    mix(&mut world.trace, word);
-                }
-                let taken = streams.iter_mut().any(|it| it.take(world, guest, cq, &completion));
-                assert!(taken, "whose is {completion:?}?");
+                give(world, streams, guest, cq, &completion);
             }
         }
     }
     for host in &mut world.hosts {
         host.log.events.clear();
     }
+}
+
+/// Gives the completions of reference peers to their flows, those of sends or those of receives.
+fn look_at_peers(world: &mut World, streams: &mut [Box<dyn Flow>], sends: bool) {
+    for n in 0..world.peers.len() {
+        for _ in 0..world.peers[n].completions.len() {
+            let completions = &mut world.peers[n].completions;
+            let (cq, completion) = completions.pop_front().expect("as many as counted");
+            match is_send_cq(cq) == sends {
+                true => give(world, streams, world.guests.len() + n, cq, &completion),
+                false => completions.push_back((cq, completion)),
+            }
+        }
+    }
+}
+
+/// Gives a completion to its flow.
+fn give(world: &mut World, streams: &mut [Box<dyn Flow>], guest: usize, cq: CqId, completion: &Completion) {
+    if world.verbose {
+        eprintln!("{:>12} guest {guest}: {completion:?}", world.now.0);
+    }
+    let Completion { id, qpn, opcode, status, byte_len, imm, solicited, .. } = *completion;
+    let imm = imm.map_or(1 << 32, |imm| u64::from(u32::from_be_bytes(imm.to_bytes())));
+    let what = [id, qpn.number(), opcode as u32, status as u32, byte_len, u32::from(solicited)];
+    for word in what.map(u64::from).into_iter().chain([world.now.0, imm]) {
+        mix(&mut world.trace, word);
+    }
+    let taken = streams.iter_mut().any(|it| it.take(world, guest, cq, completion));
+    assert!(taken, "whose is {completion:?}?");
 }
 
 fn is_send_cq(cq: CqId) -> bool {
@@ -277,6 +347,7 @@ fn is_send_cq(cq: CqId) -> bool {
 /// Compares everything with the models. Then all QPs go to ERR, and everything that is left must
 /// end.
 fn finish(world: &mut World, streams: &mut [Box<dyn Flow>], ends: &[End], plan: &Plan) {
+    let guests = world.guests.len();
     for stream in streams.iter_mut() {
         stream.check_end(world);
     }
@@ -291,7 +362,9 @@ fn finish(world: &mut World, streams: &mut [Box<dyn Flow>], ends: &[End], plan: 
             assert!(poisoned || counters.timeouts == 0, "timeouts without a loss: {counters:?}");
         }
     }
-    for end in ends {
+    world.peers.iter_mut().for_each(Peer::fail_all);
+    let of_engines = || ends.iter().filter(|end| end.guest < guests);
+    for end in of_engines() {
         let attr = QpAttr { state: QpState::Err, ..QpAttr::default() };
         let (now, device) = (world.now, world.guests[end.guest].device);
         let (engine, log) = world.engine(end.guest);
@@ -303,7 +376,7 @@ fn finish(world: &mut World, streams: &mut [Box<dyn Flow>], ends: &[End], plan: 
         let counts = world.counts(guest);
         assert_eq!(counts.pending_receives, left, "receives that no QP has taken: {counts:?}");
     }
-    for end in ends {
+    for end in of_engines() {
         let device = world.guests[end.guest].device;
         let (engine, _) = world.engine(end.guest);
         engine.destroy_qp(device, end.qpn).unwrap();

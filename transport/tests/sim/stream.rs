@@ -10,8 +10,9 @@ mod windows;
 
 use crate::area::Area;
 use crate::flow::Flow;
+use crate::journal::{Journal, Place};
 use crate::rng::Rng;
-use crate::world::{Guest, OWNER, World};
+use crate::world::World;
 use std::collections::VecDeque;
 use std::ops::Range;
 use vrdma_transport::*;
@@ -60,6 +61,8 @@ struct Posted {
     lands: Option<(u64, Vec<u8>)>,
     /// The bytes of the peer that it may change.
     changes: Option<Range<u64>>,
+    /// Where its bytes are stored at the receiver.
+    stores: Option<(Place, Range<u64>)>,
     /// The number of receives that are consumed after it.
     receives: u64,
     /// How it must fail.
@@ -100,6 +103,8 @@ pub struct Stream {
     send_cq: CqId,
     recv_cq: CqId,
     srq: Option<SrqId>,
+    /// One end is a reference peer. It has only the operations that all implementations have.
+    is_plain: bool,
     shape: Shape,
     pub may_fail: MayFail,
     rng: Rng,
@@ -111,6 +116,8 @@ pub struct Stream {
     barred: Area,
     slots: Area,
     slot: u64,
+    /// The stores to `target` and `slots`.
+    journal: Journal,
     /// Windows onto `target`, and windows of the own side, which this QP binds.
     peers: Option<Shared>,
     own: Option<Shared>,
@@ -169,6 +176,9 @@ impl Stream {
         let barred = Area::new(world, to, &mut rng, local, blank(64));
         let slot = shape.longest + 64;
         let slots = Area::new(world, to, &mut rng, local, blank(slot * u64::from(shape.receives)));
+        let journal = Journal::default();
+        target.memory.log_to(&journal, Place::Target);
+        slots.memory.log_to(&journal, Place::Slots);
         let now = world.now;
         let (next_send, next_recv) =
             (soon(&mut rng, now, shape.send_pause), soon(&mut rng, now, shape.recv_pause));
@@ -182,6 +192,7 @@ impl Stream {
             send_cq,
             recv_cq,
             srq,
+            is_plain: from.max(to) >= world.guests.len(),
             shape,
             may_fail,
             rng,
@@ -191,6 +202,7 @@ impl Stream {
             barred,
             slots,
             slot,
+            journal,
             peers: None,
             own: None,
             shadow,
@@ -235,12 +247,7 @@ impl Stream {
         self.slots.memory.fill(at as usize..(at + self.slot) as usize, BLANK);
         let sges = self.slots.elements(&mut self.rng, at, self.shape.longest);
         let request = RecvRequest { id: self.receives_posted as u32, sges: &sges };
-        let (now, Guest { device, .. }) = (world.now, world.guests[self.to]);
-        let (engine, log) = world.engine(self.to);
-        let result = match self.srq {
-            Some(srq) => engine.post_srq_recv(device, OWNER, srq, request, log),
-            None => engine.post_recv(now, device, OWNER, self.peer_qpn, request, log),
-        };
+        let result = world.post_recv(self.to, self.peer_qpn, self.srq, request);
         assert_eq!(result, Ok(()), "{}: receive {}", self.name, self.receives_posted);
         self.receives_posted += 1;
     }
@@ -307,13 +314,10 @@ impl Flow for Stream {
     }
 
     fn status(&self, world: &World) -> String {
-        let [from, to] = [(self.from, self.qpn), (self.to, self.peer_qpn)].map(|(guest, qpn)| {
-            let Guest { host, device, .. } = world.guests[guest];
-            let attr = world.hosts[host].engine.query_qp(device, qpn);
-            attr.map(|attr| (attr.state, attr.sq_psn, attr.rq_psn))
-        });
+        let ends = [(self.from, self.qpn), (self.to, self.peer_qpn)];
+        let [from, to] = ends.map(|(guest, qpn)| world.describe(guest, qpn));
         format!(
-            "{}: {} of {} requests posted, {} ended ({:?}), {} receives posted, {} ended; requester {from:?}, responder {to:?}; {:?}",
+            "{}: {} of {} requests posted, {} ended ({:?}), {} receives posted, {} ended; requester {from}, responder {to}; {:?}",
             self.name,
             self.posted.len(),
             self.shape.requests,

@@ -1,11 +1,14 @@
 //! Hosts on a link, each an engine with some devices, and the time that they share.
 
+use crate::census::Census;
 use crate::link::{Faults, Link};
 use crate::memory::Mem;
+use crate::reference::{Kind, Peer};
 use crate::rng::Rng;
+use crate::switch::{Queue, Switch};
 use std::collections::VecDeque;
 use vrdma_transport::*;
-use vrdma_wire::num::{Gid, Mac};
+use vrdma_wire::num::{Gid, Mac, Qpn, Srqn};
 use vrdma_wire::roce::Packet;
 
 pub const OWNER: OwnerId = OwnerId(3);
@@ -68,12 +71,16 @@ pub struct World {
     pub now: Instant,
     pub hosts: Vec<Host>,
     pub guests: Vec<Guest>,
+    /// Reference peers. Their numbers as guests follow those of `guests`.
+    pub peers: Vec<Peer>,
+    v4: bool,
     pub link: Link,
     /// Prints what happens, for a single seed.
     pub verbose: bool,
     /// A hash of everything that happens: equal runs have equal traces.
     pub trace: u64,
     pub frames: u64,
+    pub census: Census,
     /// Decides when an engine is replaced by its copy, if that happens.
     pub replace: Option<Rng>,
     /// How often an engine was replaced.
@@ -87,6 +94,7 @@ struct Port<'a> {
     link: &'a mut Link,
     verbose: bool,
     sent: &'a mut u64,
+    census: &'a mut Census,
     trace: &'a mut u64,
 }
 
@@ -102,6 +110,7 @@ impl PacketOutlet<Mem> for Port<'_> {
         frame.resize(packet.frame_len(payload.len()), 0);
         write_frame(packet, payload, &mut frame)?;
         *self.sent += 1;
+        self.census.count(self.host, packet);
         // The ICRC covers everything in the frame.
         let icrc = frame.iter().rev().take(4).fold(0, |sum, &byte| sum << 8 | u64::from(byte));
         for word in [self.now.0, self.host as u64, icrc, frame.len() as u64] {
@@ -161,19 +170,110 @@ impl World {
             now: Instant(1_000_000_000),
             hosts,
             guests,
+            peers: Vec::new(),
+            v4,
             link,
             verbose,
             trace: seed,
             frames: 0,
+            census: Census::default(),
             replace: None,
             replaced: 0,
         }
+    }
+
+    /// Adds a host that is a reference peer.
+    pub fn add_peer(&mut self, kind: Kind) {
+        let (host, n) = (self.link.add_host(), self.peers.len() as u8 + 1);
+        self.peers.push(Peer::new(kind, host, n, self.v4));
+    }
+
+    /// Puts a switch between the hosts, with a queue before each.
+    pub fn add_switch(&mut self, seed: u64, queue: Queue) {
+        let guests = self.guests.iter().map(|guest| (guest.mac, guest.host));
+        let ports = guests.chain(self.peers.iter().map(|peer| (peer.mac, peer.host))).collect();
+        self.link.switch = Some(Switch::new(queue, ports, Rng::new(seed ^ 0x5717c4)));
     }
 
     /// Returns the engine of a guest, and its output.
     pub fn engine(&mut self, guest: usize) -> (&mut Engine<Mem>, &mut Log) {
         let Host { engine, log, .. } = &mut self.hosts[self.guests[guest].host];
         (engine, log)
+    }
+
+    /// Returns the reference peer that is this guest, if it is one.
+    pub fn peer(&mut self, guest: usize) -> Option<&mut Peer> {
+        self.peers.get_mut(guest.checked_sub(self.guests.len())?)
+    }
+
+    /// Returns the host and the addresses of a guest or reference peer.
+    pub fn place(&self, guest: usize) -> (usize, Gid, Mac) {
+        match self.guests.get(guest) {
+            Some(guest) => (guest.host, guest.gid, guest.mac),
+            None => {
+                let peer = &self.peers[guest - self.guests.len()];
+                (peer.host, peer.gid, peer.mac)
+            }
+        }
+    }
+
+    /// Registers memory of a guest or reference peer. Returns its key.
+    pub fn register(&mut self, guest: usize, access: Access, iova: u64, memory: Mem) -> u32 {
+        if let Some(peer) = self.peer(guest) {
+            return peer.register(access, iova, memory);
+        }
+        let Guest { device, pd, .. } = self.guests[guest];
+        let length = memory.len() as u64;
+        self.engine(guest).0.reg_mr(device, pd, access, iova, length, memory).unwrap()
+    }
+
+    /// Posts a request. One of XRC names a shared queue.
+    pub fn post_send(
+        &mut self,
+        guest: usize,
+        qpn: Qpn,
+        srqn: Option<Srqn>,
+        request: &SendRequest<'_>,
+    ) -> Result<(), PostError> {
+        if let Some(peer) = self.peer(guest) {
+            peer.post_send(qpn, request);
+            return Ok(());
+        }
+        let (now, Guest { device, .. }) = (self.now, self.guests[guest]);
+        let (engine, log) = self.engine(guest);
+        match srqn {
+            Some(srqn) => engine.post_xrc(now, device, OWNER, qpn, request, srqn, log),
+            None => engine.post_send(now, device, OWNER, qpn, request, log),
+        }
+    }
+
+    /// Posts a receive, to the QP or to a shared queue.
+    pub fn post_recv(
+        &mut self,
+        guest: usize,
+        qpn: Qpn,
+        srq: Option<SrqId>,
+        request: RecvRequest<'_>,
+    ) -> Result<(), PostError> {
+        if let Some(peer) = self.peer(guest) {
+            peer.post_recv(qpn, request);
+            return Ok(());
+        }
+        let (now, Guest { device, .. }) = (self.now, self.guests[guest]);
+        let (engine, log) = self.engine(guest);
+        match srq {
+            Some(srq) => engine.post_srq_recv(device, OWNER, srq, request, log),
+            None => engine.post_recv(now, device, OWNER, qpn, request, log),
+        }
+    }
+
+    /// Describes the state of a QP.
+    pub fn describe(&self, guest: usize, qpn: Qpn) -> String {
+        let Some(Guest { host, device, .. }) = self.guests.get(guest) else {
+            return format!("reference peer {}", guest - self.guests.len());
+        };
+        let attr = self.hosts[*host].engine.query_qp(*device, qpn);
+        format!("{:?}", attr.map(|attr| (attr.state, attr.sq_psn, attr.rq_psn)))
     }
 
     /// Returns the counters of a guest's device.
@@ -198,6 +298,9 @@ impl World {
             for n in 0..self.hosts.len() {
                 busy |= self.let_work(n);
             }
+            for n in 0..self.peers.len() {
+                busy |= self.let_peer_work(n);
+            }
             if !busy && self.link.next().is_none_or(|at| at > self.now) {
                 break;
             }
@@ -212,6 +315,8 @@ impl World {
             if let Some(guest) = guests.find(|guest| guest.host != from && guest.mac == mac) {
                 let host = &mut self.hosts[guest.host];
                 host.engine.handle_frame(self.now, &frame, &mut host.log);
+            } else if let Some(peer) = self.peers.iter_mut().find(|it| it.host != from && it.mac == mac) {
+                peer.handle_frame(self.now, &frame);
             }
             self.link.recycle(frame);
         }
@@ -244,12 +349,36 @@ impl World {
             link: &mut self.link,
             verbose: self.verbose,
             sent: &mut sent,
+            census: &mut self.census,
             trace: &mut self.trace,
         };
         engine.transmit(self.now, 32, &mut port, log);
         // At this point packets are left, questions are open, and frames are queued.
         self.maybe_replace(n);
         sent > 0 || looks
+    }
+
+    /// Runs a turn of a reference peer. Returns whether it sent something.
+    fn let_peer_work(&mut self, n: usize) -> bool {
+        let (peer, now) = (&mut self.peers[n], self.now);
+        peer.tick(now);
+        let mut sent = 0;
+        let mut port = Port {
+            host: peer.host,
+            now,
+            link: &mut self.link,
+            verbose: self.verbose,
+            sent: &mut sent,
+            census: &mut self.census,
+            trace: &mut self.trace,
+        };
+        for _ in 0..32 {
+            peer.is_blocked = !port.has_room();
+            let next = if peer.is_blocked { None } else { peer.next(now) };
+            let Some((packet, payload)) = next else { break };
+            port.send(&packet, &Pieces::bytes(&payload)).expect("bytes are there");
+        }
+        sent > 0
     }
 
     /// Returns when something happens next by itself.
@@ -259,6 +388,11 @@ impl World {
             // A host that has something to send but no room waits for room.
             Some(at.max(self.link.blocked(n, self.now).unwrap_or(Instant(0))))
         });
-        self.link.next().into_iter().chain(engines).min()
+        let peers = self.peers.iter().flat_map(|peer| {
+            let room = if peer.is_blocked { self.link.blocked(peer.host, self.now) } else { None };
+            let timer = peer.next_time().map(|at| at.max(room.unwrap_or(Instant(0))));
+            room.into_iter().chain(timer)
+        });
+        self.link.next().into_iter().chain(engines).chain(peers).min()
     }
 }

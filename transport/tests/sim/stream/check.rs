@@ -3,6 +3,7 @@
 use super::windows::Role;
 use super::{BLANK, Stream};
 use crate::flow::Flow;
+use crate::journal;
 use crate::world::World;
 use vrdma_transport::*;
 
@@ -106,6 +107,10 @@ impl Stream {
         // Requests from the failed one on may have been executed, also partly.
         let certain = self.failed.map_or(self.posted.len(), |(at, _)| at);
         self.unknown.extend(self.posted[certain..].iter().filter_map(|p| p.changes.clone()));
+        let stored = self.posted[..certain].iter().map(|posted| posted.stores.as_ref());
+        let further = journal::check(&self.journal.borrow(), stored);
+        let is_right = further.is_ok() && (further == Ok(0) || self.failed.is_some());
+        assert!(is_right, "{}: stores at the receiver: {further:?}", self.name);
         let messages = certain.checked_sub(1).map_or(0, |last| self.posted[last].receives);
         assert!(self.messages >= messages, "{}: {} of {messages} messages came", self.name, self.messages);
         self.target.memory.with(|target| {

@@ -1,7 +1,8 @@
 //! The requests of a stream, which the model executes when they are posted.
 
 use super::{Expected, Landing, Posted, Stream};
-use crate::world::{Guest, OWNER, World};
+use crate::journal::Place;
+use crate::world::World;
 use vrdma_transport::*;
 use vrdma_wire::num::{Imm, Lkey, Rkey};
 
@@ -68,6 +69,7 @@ impl Stream {
                 signaled: true,
                 lands: None,
                 changes: None,
+                stores: None,
                 receives,
                 fails: None,
                 role,
@@ -85,7 +87,12 @@ impl Stream {
         let mut role = None;
         let mut invalidates = None;
         let (op, opcode, sges, bytes);
-        match self.rng.range(0..=11) {
+        let choice = match self.rng.range(0..=11) {
+            9 if self.is_plain => 3,
+            10 if self.is_plain => 8,
+            choice => choice,
+        };
+        match choice {
             0..=2 => {
                 (sges, bytes) = self.gather(length);
                 if self.rng.one_in(4) {
@@ -199,7 +206,12 @@ impl Stream {
         let length =
             if lands.is_some() { lands.as_ref().map_or(0, |l| l.1.len()) } else { bytes.len() } as u64;
         self.bytes += length.max(1);
+        let mut stores = changes.clone().map(|range| (Place::Target, range));
         if let Some((opcode, bytes)) = expected {
+            if opcode == WcOpcode::Recv {
+                let at = self.consuming % u64::from(self.shape.receives) * self.slot;
+                stores = Some((Place::Slots, at..at + length));
+            }
             self.consuming += 1;
             let solicited = solicited && (opcode == WcOpcode::Recv || imm.is_some());
             self.expected.push_back(Expected {
@@ -219,7 +231,7 @@ impl Stream {
         };
         let signaled = self.must_signal() || self.rng.one_in(self.shape.signal_every);
         let receives = self.consuming;
-        self.posted.push(Posted { opcode, signaled, lands, changes, receives, fails: None, role });
+        self.posted.push(Posted { opcode, signaled, lands, changes, stores, receives, fails: None, role });
         self.post_request(world, op, payload, (signaled, solicited, fence));
         true
     }
@@ -246,12 +258,7 @@ impl Stream {
             eprintln!("{:>12} {}: {id} {op:?} signaled {signaled} fence {fence}", world.now.0, self.name);
         }
         let request = SendRequest { id, signaled, solicited, fence, op, payload };
-        let (now, Guest { device, .. }) = (world.now, world.guests[self.from]);
-        let (engine, log) = world.engine(self.from);
-        let result = match self.srqn {
-            Some(srqn) => engine.post_xrc(now, device, OWNER, self.qpn, &request, srqn, log),
-            None => engine.post_send(now, device, OWNER, self.qpn, &request, log),
-        };
+        let result = world.post_send(self.from, self.qpn, self.srqn, &request);
         assert_eq!(result, Ok(()), "{}: {id}", self.name);
     }
 
@@ -262,7 +269,11 @@ impl Stream {
         let mut sges = vec![self.source.sge(0, 8)];
         let land = |stream: &Stream| vec![stream.landing.sge(0, 8)];
         let beside = if self.rng.one_in(3) { self.beside_window() } else { None };
-        match self.rng.range(0..=9) {
+        let choice = match self.rng.range(0..=9) {
+            7 | 8 if self.is_plain => 0,
+            choice => choice,
+        };
+        match choice {
             _ if beside.is_some() => {
                 (op, opcode) = beside.expect("it was looked at");
                 status = WcStatus::RemAccess;
@@ -335,6 +346,7 @@ impl Stream {
             signaled: false,
             lands: None,
             changes: None,
+            stores: None,
             receives,
             fails,
             role: None,
