@@ -26,7 +26,6 @@ mod against;
 mod area;
 mod census;
 mod connect;
-mod ecn;
 mod flow;
 mod incast;
 mod iwarp;

@@ -3,9 +3,9 @@
 //! A port sends at a rate. Frames that find no room in its queue are dropped. Others are marked as
 //! having met congestion, the more of them the longer the queue is.
 
-use crate::ecn;
 use crate::rng::Rng;
 use vrdma_transport::Instant;
+use vrdma_wire::ecn;
 use vrdma_wire::num::Mac;
 
 /// The queue before a port.
