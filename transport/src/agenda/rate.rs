@@ -57,7 +57,12 @@ impl Bucket {
 
     /// Returns how many units a full bucket holds, rounded down.
     fn holds(&self) -> u64 {
-        let units = self.burst.as_nanos() * u128::from(self.rate.get()) / SECOND;
+        self.units_in(self.burst)
+    }
+
+    /// Returns how many units the bucket gets in this time, rounded down.
+    fn units_in(&self, time: Duration) -> u64 {
+        let units = time.as_nanos() * u128::from(self.rate.get()) / SECOND;
         u64::try_from(units).unwrap_or(u64::MAX)
     }
 
@@ -180,6 +185,11 @@ impl Meter {
     pub fn holds(&self) -> u64 {
         let piece = self.piece.max(1);
         self.bytes.as_ref().map_or(u64::MAX, |bucket| bucket.holds() / piece * piece)
+    }
+
+    /// Returns how many bytes the limit allows in this time, without what is saved up.
+    pub fn bytes_in(&self, time: Duration) -> u64 {
+        self.bytes.as_ref().map_or(u64::MAX, |bucket| bucket.units_in(time))
     }
 
     /// Returns how many bytes may move without a debt; `None` if there is no limit.

@@ -127,6 +127,15 @@ pub(crate) struct Reserved {
     pub(crate) bytes: Option<u64>,
 }
 
+/// What a sender has for the ends of its message.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// At most this many bytes, of which a part may move.
+    UpTo(u64),
+    /// This many bytes, all of which are asked for at once.
+    Whole(u64),
+}
+
 /// The rates of all devices and QPs.
 #[derive(Default)]
 pub(crate) struct Rates {
@@ -166,7 +175,10 @@ impl Rates {
     }
 
     /// Sets the rates of a device, or takes them away.
+    ///
+    /// Grants were made by the old rates, at any end of a message. Whoever waits gets another one.
     pub(crate) fn set_device(&mut self, device: u32, limits: &RateLimits) {
+        self.granted.clear();
         self.look_again(device);
         if limits.tx.is_none() && limits.rx.is_none() {
             // Counters stay for the operator.
@@ -185,6 +197,7 @@ impl Rates {
 
     /// Sets the rate of a QP, or takes it away.
     pub(crate) fn set_qp(&mut self, place: QpRef, limit: &RateLimit) {
+        self.drop_grant(place);
         if limit.is_none() {
             self.qps.remove(&place);
         } else {
@@ -258,6 +271,29 @@ impl Rates {
         limited.way(flow).meter.bytes_left(self.now).unwrap_or(u64::MAX)
     }
 
+    /// Returns how many bytes a device may save up.
+    pub(crate) fn holds(&self, device: u32, flow: Flow) -> u64 {
+        self.devices.get(&device).map_or(u64::MAX, |limited| limited.way(flow).meter.holds())
+    }
+
+    /// Returns how many bytes of answers a device may send that have waited, although it has a
+    /// debt.
+    ///
+    /// It is what the rate brings in half of the time that answers wait at most. The debt does not
+    /// grow beyond [`LONGEST_DEBT`] by it, so all of it counts.
+    pub(crate) fn holds_of_answers(&self, device: u32) -> u64 {
+        let Some(limited) = self.devices.get(&device) else { return u64::MAX };
+        let meter = &limited.tx.meter;
+        let owed = meter.wait(self.now).map_or(0, |until| until.0 - self.now.0);
+        let time = LONGEST_DEBT.saturating_sub(Duration::from_nanos(owed)).min(PATIENCE / 2);
+        meter.bytes_in(time).min(meter.holds())
+    }
+
+    /// Returns how many bytes a QP may save up.
+    pub(crate) fn holds_of_qp(&self, place: QpRef) -> u64 {
+        self.qps.get(&place).map_or(u64::MAX, Meter::holds)
+    }
+
     /// Returns how many messages a device may send without a debt.
     pub(crate) fn messages_left(&self, device: u32) -> u64 {
         let limited = self.devices.get(&device);
@@ -318,19 +354,26 @@ impl Rates {
     /// wait.
     ///
     /// Senders that wait get times one after the other, so that they do not all come at once.
-    /// `next` is how many bytes the sender has for the ends. At its time it may move as many as a
-    /// full bucket holds, and no other sender has the time that this takes.
-    pub(crate) fn reserve(&mut self, ends: &[(u32, Flow)], next: u64) -> Option<Reserved> {
+    /// At its time a sender may move as many bytes as a full bucket holds, or all that it asks for
+    /// at once. No other sender has the time that this takes. What is asked for takes as long as
+    /// its debt may be.
+    pub(crate) fn reserve(&mut self, ends: &[(u32, Flow)], next: Next) -> Option<Reserved> {
         let now = self.now;
         // A sender with a late time looks again before that, because others may have gone, or the
         // rate may have changed.
         let latest = now + SLOW_CHECK;
-        let (mut last, mut bytes) = (None, next);
+        let (mut bytes, most) = match next {
+            Next::UpTo(bytes) => (bytes, Duration::MAX),
+            Next::Whole(bytes) => (bytes, LONGEST_OF_READS),
+        };
+        let mut last = None;
         for &(device, flow) in ends {
             let Some(limited) = self.devices.get(&device) else { continue };
             let way = limited.way(flow);
             last = last.max(way.next_time(now));
-            bytes = bytes.min(way.meter.holds());
+            if let Next::UpTo(_) = next {
+                bytes = bytes.min(way.meter.holds());
+            }
         }
         // Of several times, the last one counts. It goes then, or it would find the first one used
         // by others for ever.
@@ -341,7 +384,7 @@ impl Rates {
             let way = limited.way_mut(flow);
             let Some(time) = way.next_time(now) else { continue };
             if is_its_own {
-                way.reserved = time + way.meter.time_of(bytes, 1);
+                way.reserved = time + way.meter.time_of(bytes, 1).min(most);
             }
             limited.waited(flow, (now, time.min(latest)));
         }
@@ -358,6 +401,16 @@ impl Rates {
     /// time now.
     pub(crate) fn take_grant(&mut self, place: QpRef) -> Option<u64> {
         self.granted.remove(&place)
+    }
+
+    /// Whether a QP has a time of its own at which it may move something.
+    pub(crate) fn has_grant(&self, place: QpRef) -> bool {
+        self.granted.contains_key(&place)
+    }
+
+    /// Forgets what a QP may move at its time. It waits for another one, if it still has to.
+    pub(crate) fn drop_grant(&mut self, place: QpRef) {
+        self.granted.remove(&place);
     }
 
     /// Counts a wait of a device.
@@ -445,7 +498,7 @@ mod tests {
             let until = rates.wait(7, Flow::Rx).expect("the rate is used up");
             assert!(until <= now + LONGEST_DEBT + Duration::from_millis(5), "{round}: {until:?}");
             assert_eq!(rates.take_grant(place), None);
-            let reserved = rates.reserve(&[(7, Flow::Rx)], 1000).expect("the rate is used up");
+            let reserved = rates.reserve(&[(7, Flow::Rx)], Next::UpTo(1000)).expect("the rate is used up");
             assert!(reserved.at >= until && reserved.at <= now + SLOW_CHECK, "{round}: {reserved:?}");
             rates.grant(place, reserved.bytes.expect("it has a time of its own"));
             now = reserved.at;
@@ -461,23 +514,23 @@ mod tests {
     fn a_sender_with_a_late_time_looks_again_and_keeps_no_other_from_an_earlier_one() {
         let (mut rates, _) = limited();
         let end = [(7, Flow::Rx)];
-        assert_eq!(rates.reserve(&end, 1000), None, "nothing waits");
+        assert_eq!(rates.reserve(&end, Next::UpTo(1000)), None, "nothing waits");
         rates.charge(7, Flow::Rx, 10_000_000, 1);
         let place = |qpn| QpRef { device: 1, qpn: Qpn::truncate(qpn) };
         let until = rates.wait(7, Flow::Rx).expect("the rate is used up");
         assert!(until > Instant(0) + Duration::from_secs(9));
         let looks = Reserved { at: Instant(0) + SLOW_CHECK, bytes: None };
-        assert_eq!(rates.reserve(&end, 1000), Some(looks));
+        assert_eq!(rates.reserve(&end, Next::UpTo(1000)), Some(looks));
         // Who comes next has a time behind those that have one, in the same direction. No more
         // moves then than a full bucket holds, in whole pieces.
         rates.see(Instant(until.0 - 10_000));
-        let soon = [2000, 1 << 20, 1].map(|next| rates.reserve(&end, next).expect("it waits"));
+        let soon = [2000, 1 << 20, 1].map(|next| rates.reserve(&end, Next::UpTo(next)).expect("it waits"));
         let (millis, bytes) = ([0, 2, 2 + 8], [2000, 8192, 1]);
         for ((reserved, millis), bytes) in soon.into_iter().zip(millis).zip(bytes) {
             assert!(reserved.at.0.abs_diff(until.0 + millis * 1_000_000) < 200_000, "{reserved:?}");
             assert_eq!(reserved.bytes, Some(bytes));
         }
-        assert_eq!(rates.reserve(&[(7, Flow::Tx)], 1), None, "another direction");
+        assert_eq!(rates.reserve(&[(7, Flow::Tx)], Next::UpTo(1)), None, "another direction");
         // What is gone has nothing.
         [2, 3].into_iter().for_each(|qpn| rates.grant(place(qpn), 1));
         rates.forget_qp(place(2));
@@ -494,11 +547,72 @@ mod tests {
         rates.charge(8, Flow::Rx, 10_000_000, 1);
         let until = rates.wait(7, Flow::Rx).expect("the rate is used up");
         for _ in 0..5 {
-            let both = rates.reserve(&[(7, Flow::Rx), (8, Flow::Rx)], 4096).expect("both wait");
+            let both = rates.reserve(&[(7, Flow::Rx), (8, Flow::Rx)], Next::UpTo(4096)).expect("both wait");
             assert_eq!(both, Reserved { at: Instant(0) + SLOW_CHECK, bytes: None });
         }
-        let one = rates.reserve(&[(7, Flow::Rx)], 4096);
+        let one = rates.reserve(&[(7, Flow::Rx)], Next::UpTo(4096));
         assert_eq!(one, Some(Reserved { at: until, bytes: Some(4096) }));
+    }
+
+    /// A READ asks for all of its data at once. Those behind it wait until they are paid.
+    #[test]
+    fn what_is_asked_for_at_once_takes_its_whole_time() {
+        let (mut rates, _) = limited();
+        let end = [(7, Flow::Rx)];
+        rates.charge(7, Flow::Rx, 10_000, 1);
+        let until = rates.wait(7, Flow::Rx).expect("the rate is used up");
+        let first = rates.reserve(&end, Next::Whole(50_000));
+        assert_eq!(first, Some(Reserved { at: until, bytes: Some(50_000) }));
+        let second = rates.reserve(&end, Next::Whole(1 << 31));
+        let after = until + Duration::from_millis(50);
+        assert_eq!(second, Some(Reserved { at: after, bytes: Some(1 << 31) }));
+        let looks = Reserved { at: Instant(0) + SLOW_CHECK, bytes: None };
+        assert_eq!(rates.reserve(&end, Next::Whole(1)), Some(looks));
+        // No more than the longest debt is kept free.
+        rates.see(after + LONGEST_OF_READS);
+        rates.charge(7, Flow::Rx, 1_000_000, 1);
+        rates.see(Instant(rates.wait(7, Flow::Rx).expect("it owes").0 - 1_000_000));
+        let third = rates.reserve(&end, Next::Whole(1)).expect("it waits");
+        assert_eq!(third.bytes, Some(1));
+    }
+
+    #[test]
+    fn other_rates_make_other_grants() {
+        let (mut rates, limits) = limited();
+        let [one, other] = [1, 2].map(|qpn| QpRef { device: 1, qpn: Qpn::truncate(qpn) });
+        [one, other].into_iter().for_each(|place| rates.grant(place, 1 << 18));
+        rates.set_qp(one, &limits.rx);
+        assert_eq!([one, other].map(|place| rates.has_grant(place)), [false, true]);
+        // They are another device's, and may be for this one.
+        rates.set_device(7, &limits);
+        assert_eq!((rates.has_grant(other), rates.take_grant(other)), (false, None));
+    }
+
+    #[test]
+    fn answers_that_have_waited_move_what_counts() {
+        let (mut rates, _) = limited();
+        let tx = |bytes, millis| RateLimits {
+            tx: RateLimit {
+                bytes: NonZeroU64::new(bytes),
+                messages: None,
+                burst: Duration::from_millis(millis),
+            },
+            ..RateLimits::default()
+        };
+        // Half of 16 ms, or what a bucket holds, which is two pieces at least.
+        for (bytes, millis, expected) in
+            [(100_000_000, 10, 800_000), (100_000_000, 1, 98_304), (1_000_000, 10, 8_000), (1, 10, 0)]
+        {
+            rates.set_device(5, &tx(bytes, millis));
+            assert_eq!(rates.holds_of_answers(5), expected);
+        }
+        // What would be beyond the longest debt does not count, so it does not move.
+        rates.set_device(6, &tx(1_000_000, 10));
+        rates.charge(6, Flow::Tx, 10_000 + 30_000, 1);
+        assert!(rates.holds_of_answers(6).abs_diff(2_000) < 10, "{}", rates.holds_of_answers(6));
+        rates.charge(6, Flow::Tx, 10_000, 1);
+        assert_eq!(rates.holds_of_answers(6), 0);
+        assert_eq!(rates.holds_of_answers(8), u64::MAX, "a device without rates");
     }
 
     #[test]

@@ -79,8 +79,9 @@ pub struct InterWorkerPacket<'a, R> {
 /// Returns how many PSNs the next inter-worker packet of a message may stand for, after `sent` PSNs
 /// of the message.
 ///
-/// Each packet except the last ends at a multiple of [`INTER_WORKER_BYTES`] in the message.
-/// Retransmitted packets therefore are the same.
+/// Each packet of a request except the last ends at a multiple of [`INTER_WORKER_BYTES`] in the
+/// message. Retransmitted packets therefore are the same. A rate may end a packet of a READ
+/// response earlier.
 pub(crate) fn most_psns(mtu: Mtu, sent: u32) -> u32 {
     let most = INTER_WORKER_BYTES / mtu.bytes();
     most - sent % most

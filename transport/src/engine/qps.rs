@@ -206,6 +206,11 @@ impl<R: Region> Engine<R> {
         self.drop_requests(place);
         self.give_windows_up(place);
         self.core.devices.known_device(place.device).qps.known(place.qpn).reset();
+        if self.core.schedule.rates.any() {
+            // Another connection does not wait for this one's time, and has not waited for it.
+            self.core.schedule.rates.drop_grant(place);
+            self.core.schedule.start_qp_over(place);
+        }
     }
 
     /// Revokes the windows that a QP bound, so that they name nothing. If they are many, some are

@@ -1,7 +1,7 @@
 //! Rates of devices and of QPs.
 
 use crate::agenda::rate::RateLimit;
-use crate::agenda::rates::{Flow, RateCounters, RateLimits, Rates};
+use crate::agenda::rates::{Flow, Next, RateCounters, RateLimits, Rates};
 use crate::agenda::schedule::{GRAIN, QP_TURN, SentIn};
 use crate::base::error::Error;
 use crate::base::id::DeviceId;
@@ -43,6 +43,16 @@ enum Turn {
     Waits(Instant),
     /// It has its turn: here with this many bytes, at the port with requests for this many.
     Goes(u64),
+}
+
+/// What the rate of a QP and those at the ends of its message mean for it.
+enum Admission {
+    /// It waits until then.
+    Waits(Instant),
+    /// It has waited for a time of its own, and may move this many bytes.
+    Granted(u64),
+    /// It need not wait.
+    Free,
 }
 
 impl<R: Region> Engine<R> {
@@ -123,16 +133,15 @@ impl<R: Region> Engine<R> {
         if self.core.schedule.waits_here(place) {
             return None;
         }
-        let by_ends = match self.turn_here(place) {
+        match self.turn_here(place) {
             Turn::Waits(at) => {
                 self.core.schedule.local.postpone(place, at);
-                return None;
+                None
             }
-            Turn::Goes(bytes) => bytes,
-        };
-        let rates = &self.core.schedule.rates;
-        let left = by_ends.min(rates.left(place.device, Flow::Tx)).min(rates.left_of_qp(place));
-        Some((left.min(QP_TURN.into()) as u32).next_multiple_of(GRAIN).clamp(GRAIN, QP_TURN))
+            Turn::Goes(bytes) => {
+                Some((bytes.min(QP_TURN.into()) as u32).next_multiple_of(GRAIN).clamp(GRAIN, QP_TURN))
+            }
+        }
     }
 
     /// Returns the device of the peer that takes what a connected QP sends, if there is one here.
@@ -146,12 +155,10 @@ impl<R: Region> Engine<R> {
     }
 
     /// Decides whether the first request of a QP has to wait because of its own rate, or of its
-    /// peer, which is on this host.
+    /// peer, which is on this host. The rate of its device does not keep it from its turn.
     fn turn_here(&mut self, place: QpRef) -> Turn {
         let peer = self.peer_here(place);
-        let rates = &mut self.core.schedule.rates;
-        let granted = rates.take_grant(place);
-        let own = wait_of_qp(rates, place);
+        let schedule = &mut self.core.schedule;
         let (device, qp) = self.core.devices.known(place);
         let first = device.requests.first_send(&qp.requester.queue).map(|first| first.work());
         let ends: &[_] = match (peer, &first) {
@@ -161,19 +168,26 @@ impl<R: Region> Engine<R> {
             },
             _ => &[],
         };
-        let length = first.map_or(0, |work| work.length);
-        let next = u64::from(length.saturating_sub(qp.requester.offset).min(QP_TURN));
-        let reserved = if granted.is_none() { rates.reserve(ends, next) } else { None };
-        if let Some(bytes) = reserved.and_then(|reserved| reserved.bytes) {
-            rates.grant(place, bytes);
-        }
-        match own.max(reserved.map(|reserved| reserved.at)) {
-            Some(at) => Turn::Waits(at),
-            // What it has waited for, it moves whatever others have moved meanwhile.
-            None => Turn::Goes(granted.unwrap_or_else(|| {
-                ends.iter().map(|&(device, flow)| rates.left(device, flow)).min().unwrap_or(u64::MAX)
-            })),
-        }
+        let length = first.as_ref().map_or(0, |work| work.length);
+        let rest = u64::from(length.saturating_sub(qp.requester.offset).min(QP_TURN));
+        // The data of a READ are sent by its peer.
+        let sends = first.is_some_and(|work| work.row.data == DataDirection::Out);
+        let of_device = |bytes: u64| if sends { bytes } else { u64::MAX };
+        let rates = &mut schedule.rates;
+        // No time is kept free for more than its own rates let it move at once.
+        let most = of_device(rates.holds(place.device, Flow::Tx)).min(rates.holds_of_qp(place));
+        let next = Next::UpTo(rest.min(most.max(GRAIN.into())));
+        let granted = match admit(rates, place, ends, Some(next)) {
+            Admission::Waits(at) => return Turn::Waits(at),
+            Admission::Granted(bytes) => Some(bytes),
+            Admission::Free => None,
+        };
+        // What it has waited for, it moves whatever others have moved meanwhile.
+        let by_ends = granted.unwrap_or_else(|| {
+            ends.iter().map(|&(device, flow)| rates.left(device, flow)).min().unwrap_or(u64::MAX)
+        });
+        let of_qp = rates.left_of_qp(place);
+        Turn::Goes(by_ends.min(of_qp).min(of_device(schedule.left_here(place.device))))
     }
 
     /// Counts what a QP has moved on this host: bytes of its first request, and whether that has
@@ -216,9 +230,10 @@ impl<R: Region> Engine<R> {
             }
             Turn::Goes(bytes) => bytes,
         };
-        let rates = &self.core.schedule.rates;
+        let schedule = &self.core.schedule;
+        let (rates, of_device) = (&schedule.rates, schedule.left_by_port(place.device, direction));
         Some(Moving {
-            bytes: rates.left(place.device, Flow::Tx).min(rates.left_of_qp(place)).max(GRAIN.into()),
+            bytes: of_device.min(rates.left_of_qp(place)).max(GRAIN.into()),
             messages: rates.messages_left(place.device).max(1),
             asked,
         })
@@ -241,18 +256,14 @@ impl<R: Region> Engine<R> {
         if self.core.schedule.waits_for_port(place, direction) {
             return None;
         }
-        let rates = &mut self.core.schedule.rates;
-        let granted = rates.take_grant(place);
-        let asked = asked.filter(|_| granted.is_none());
-        let reserved = asked.and_then(|bytes| rates.reserve(&[(place.device, Flow::Rx)], bytes));
-        if let Some(bytes) = reserved.and_then(|reserved| reserved.bytes) {
-            rates.grant(place, bytes);
-        }
-        Some(match wait_of_qp(rates, place).max(reserved.map(|reserved| reserved.at)) {
-            Some(at) => Turn::Waits(at),
-            None if granted.is_none() && rates.wait(place.device, Flow::Rx).is_some() => Turn::Goes(0),
+        let (rates, own) = (&mut self.core.schedule.rates, (place.device, Flow::Rx));
+        // A request asks for all of its data.
+        Some(match admit(rates, place, &[own], asked.map(Next::Whole)) {
+            Admission::Waits(at) => Turn::Waits(at),
+            Admission::Granted(bytes) => Turn::Goes(bytes.max(1)),
+            Admission::Free if rates.wait(own.0, own.1).is_some() => Turn::Goes(0),
             // One request may ask for more.
-            None => Turn::Goes(granted.unwrap_or_else(|| rates.left(place.device, Flow::Rx)).max(1)),
+            Admission::Free => Turn::Goes(rates.left(own.0, own.1).max(1)),
         })
     }
 
@@ -268,6 +279,25 @@ impl<R: Region> Engine<R> {
             schedule.asked(place.device, moved.asked);
         }
     }
+}
+
+/// Decides whether a QP waits, for its own rate or for a time at these ends of its message.
+///
+/// `next` is what it has for them, if it has something. While it waits for its own rate, a time
+/// that it has waited for at the ends stays its own.
+fn admit(rates: &mut Rates, place: QpRef, ends: &[(u32, Flow)], next: Option<Next>) -> Admission {
+    let own = wait_of_qp(rates, place);
+    if own.is_none()
+        && let Some(bytes) = rates.take_grant(place)
+    {
+        return Admission::Granted(bytes);
+    }
+    let next = next.filter(|_| !rates.has_grant(place));
+    let reserved = next.and_then(|next| rates.reserve(ends, next));
+    if let Some(bytes) = reserved.and_then(|reserved| reserved.bytes) {
+        rates.grant(place, bytes);
+    }
+    own.max(reserved.map(|reserved| reserved.at)).map_or(Admission::Free, Admission::Waits)
 }
 
 /// Returns until when a QP has to wait because of its own rate, and counts the wait.

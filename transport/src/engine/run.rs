@@ -15,7 +15,7 @@ use crate::protocol::local::rc_local_timer_expired;
 use crate::protocol::local::step_rc_of_any;
 use crate::protocol::uc::local::step_uc;
 use crate::protocol::ud::send::send_first_datagram;
-use crate::verbs::attr::QpType;
+use crate::verbs::attr::{QpState, QpType};
 use crate::verbs::completion::Sink;
 use core::mem;
 
@@ -165,7 +165,7 @@ impl<R: Region> Engine<R> {
             _ => {
                 let step = step_rc_of_any(&mut self.core, now, (place, peer), &work, payload, limit, sink);
                 // A request that failed has taken the QP to ERR.
-                (step, !limited || self.core.devices.known(place).1.can_send())
+                (step, !limited || self.core.devices.known(place).1.state != QpState::Err)
             }
         };
         if was_woken && step != Step::Waits {

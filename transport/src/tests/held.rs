@@ -242,7 +242,7 @@ fn rates_of_one_device_are_not_looked_at_for_messages_of_others() {
 /// Lets hosts exchange packets until nothing is ready.
 ///
 /// The engines stay the same. Others would not know who has waited.
-fn exchange(net: &mut Net) {
+pub(super) fn exchange(net: &mut Net) {
     loop {
         net.work_near(A);
         net.work_near(B);

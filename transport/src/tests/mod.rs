@@ -6,6 +6,7 @@ mod errors;
 mod fairness;
 mod fast;
 mod flushes;
+mod granted;
 pub(crate) mod groups;
 mod held;
 mod keys;

@@ -9,7 +9,7 @@
 //! until the debt is paid that they have made together.
 
 use super::delays::{Hold, Restraint};
-use super::{Schedule, Turns};
+use super::{QP_TURN, Schedule, Turns};
 use crate::agenda::rates::{Flow, PATIENCE};
 use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
@@ -276,6 +276,32 @@ impl Schedule {
         true
     }
 
+    /// Returns how many bytes of its own a device may send in a turn on this host.
+    pub(crate) fn left_here(&self, device: u32) -> u64 {
+        self.left_in(&self.local, device, Direction::Requests)
+    }
+
+    /// Returns how many bytes a device may send in a turn of the port.
+    pub(crate) fn left_by_port(&self, device: u32, direction: Direction) -> u64 {
+        self.left_in(&self.wire, device, direction)
+    }
+
+    /// Returns how many bytes a device may send in a turn.
+    ///
+    /// Others may have used its rate up while it waited for this turn. It then moves as much as
+    /// they do, who have waited for times of their own. If it moved less, they would have the rate.
+    fn left_in(&self, turns: &Turns, device: u32, direction: Direction) -> u64 {
+        let left = self.rates.left(device, Flow::Tx);
+        if self.rates.wait(device, Flow::Tx).is_none() || !turns.is_granted(device, direction) {
+            return left;
+        }
+        let waited_for = match direction {
+            Direction::Requests => self.rates.holds(device, Flow::Tx),
+            Direction::Answers => self.rates.holds_of_answers(device),
+        };
+        left.max(waited_for.min(QP_TURN.into()))
+    }
+
     /// Counts what came for a device from a sender that waits for its rate. If its rate is used up,
     /// its acknowledges wait, but no longer than peers have patience.
     #[cold]
@@ -503,15 +529,34 @@ mod tests {
         let mut schedule = Schedule::default();
         let limit = RateLimit { bytes: NonZeroU64::new(1_000), messages: None, burst: Duration::ZERO };
         schedule.rates.set_device(0, &RateLimits { tx: limit, ..RateLimits::default() });
-        let place = QpRef { device: 0, qpn: Qpn::truncate(7) };
-        schedule.wire.push(place, Direction::Requests);
+        let [own, other] = [7, 8].map(|qpn| QpRef { device: 0, qpn: Qpn::truncate(qpn) });
+        // A full bucket holds two pieces, which is what 8.2 s bring.
         for _ in 0..1000 {
             schedule.sent(0, SentIn::Wire(Direction::Answers), 4096, 0);
         }
-        // A full bucket holds two pieces, which is what 8.2 s bring.
-        let until = schedule.rates.wait(0, Flow::Tx).expect("it owes much");
-        assert!(until <= Instant(0) + PATIENCE * 3, "{until:?}");
-        schedule.see(until);
-        assert_eq!(schedule.wire.pop(), Some((place, Direction::Requests)));
+        // The first holds end while nobody waits. So whoever comes next waits for the whole debt.
+        schedule.see(Instant(0) + PATIENCE);
+        let (begin, mut now, mut has_gone) = (schedule.rates.now(), schedule.rates.now(), false);
+        schedule.wire.push(own, Direction::Requests);
+        schedule.wire.push(other, Direction::Answers);
+        while !has_gone {
+            while let Some((place, direction)) = schedule.wire.pop() {
+                if schedule.waits_for_port(place, direction) {
+                    continue;
+                }
+                has_gone |= place == own;
+                if place == other {
+                    // There are more answers all the time.
+                    schedule.sent(0, SentIn::Wire(Direction::Answers), 4096, 0);
+                    schedule.wire.push(other, Direction::Answers);
+                }
+            }
+            if !has_gone {
+                now = schedule.next_time().expect("both wait");
+                assert!(now <= begin + PATIENCE * 3, "{now:?}");
+                schedule.see(now);
+            }
+        }
+        assert!(now > begin, "it waited");
     }
 }

@@ -140,7 +140,7 @@ fn next_response<'a, R: Region>(
     part.may_pin = true;
     part.psns = most_psns(qp.path_mtu, resource.next).min(resource.psns - resource.next);
     if outlet.has_rate() {
-        // Answers wait no longer than peers have patience, so few bytes go at a time.
+        // Answers wait no longer than peers have patience, so the rate limits what goes at a time.
         let left = outlet.rate_leaves() / u64::from(qp.path_mtu.bytes());
         part.psns = part.psns.min(left.clamp(1, u32::MAX.into()) as u32);
     }
