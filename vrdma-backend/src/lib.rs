@@ -194,8 +194,9 @@
 //!   guests while they run. `worker/watch.rs` notices a worker that is stuck.
 //! * `worker/peers.rs` adds the guests and GIDs of other workers.
 //! * `worker/polling.rs` decides whether an idle worker polls, naps for 20 us, or sleeps until it
-//!   is woken. `worker/sleep.rs` puts it to sleep, and `worker/exact_wait.rs` makes the system call.
-//!   `worker/second_look.rs` is the timer after which a sleeping worker checks the rings once more.
+//!   is woken. `worker/sleep.rs` puts it to sleep, and `worker/exact_wait.rs` makes the system
+//!   call. `worker/second_look.rs` is the timer after which a sleeping worker checks the rings once
+//!   more.
 //! * `worker/channels.rs` takes requests from channels, `worker/fetched_requests.rs` holds those
 //!   copied out, `worker/turns.rs` remembers the next channel of each guest, and `worker/post.rs`
 //!   calls the engine.

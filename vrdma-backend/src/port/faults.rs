@@ -1,8 +1,8 @@
 //! Fault injection: a wire that loses, duplicates, reorders, corrupts and delays frames, and that
 //! may have a bottleneck.
 //!
-//! For the same seed, the faults are the same each time. What the bottleneck loses and marks depends
-//! on time as well.
+//! For the same seed, the faults are the same each time. What the bottleneck loses and marks
+//! depends on time as well.
 
 mod bottleneck;
 mod config;
