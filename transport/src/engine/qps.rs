@@ -207,9 +207,10 @@ impl<R: Region> Engine<R> {
         self.give_windows_up(place);
         self.core.devices.known_device(place.device).qps.known(place.qpn).reset();
         if self.core.schedule.rates.any() {
-            // Another connection does not wait for this one's time, and has not waited for it.
+            // Another connection has not waited for this one's time. The QP goes on waiting until
+            // then: otherwise a guest that resets one QP in a loop would reserve all of the peer's
+            // time.
             self.core.schedule.rates.drop_grant(place);
-            self.core.schedule.start_qp_over(place);
         }
     }
 

@@ -290,13 +290,21 @@ fn who_waited_by_another_rate_waits_again() {
 }
 
 #[test]
-fn a_qp_that_was_reset_waits_for_nothing_and_has_waited_for_nothing() {
+fn a_qp_that_was_reset_has_waited_for_nothing_and_reserves_once() {
+    // A copy does not know who waits for a time.
+    save::replace_none();
     let mut pair = waiting(8);
     let (a, b) = (pair.a.clone(), pair.b.clone());
+    let until = pair.engine.poll_timeout().expect("it waits");
+    for id in 10..20 {
+        pair.go(&a, QpState::Reset);
+        assert!(!pair.engine.core.schedule.rates.has_grant(place(&a)));
+        pair.connect(&a, attr_to(&b), QpState::Rts);
+        pair.post(&a, id, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 8)])).unwrap();
+        one_turn(&mut pair);
+        assert_eq!(pair.engine.poll_timeout(), Some(until), "it has one time, however often it comes anew");
+    }
     pair.go(&a, QpState::Reset);
-    assert!(!pair.engine.core.schedule.rates.has_grant(place(&a)));
-    pair.run();
-    assert_eq!(pair.engine.poll_timeout(), None);
     pair.connect(&a, attr_to(&b), QpState::Rts);
     pair.post(&a, 2, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 8)])).unwrap();
     pair.run();
