@@ -484,6 +484,21 @@ fn an_uplink_is_told_in_both_ways() {
 }
 
 #[test]
+fn planned_losses_are_told_in_both_ways() {
+    let uplink = ["--uplink", "net_ring0", "--faults", "drop=17,drop=ack/100"];
+    let flags = load(&[&["--guest", GUEST], &uplink[..]].concat()).unwrap();
+    let read = |rules: &str| toml::from_str::<Config>(&format!("[faults]\ndrop = {rules}"));
+    for config in [flags, read("[17, 'ack/100']").unwrap(), read("['17', 'ack/100']").unwrap()] {
+        // As `--check` prints them.
+        let rules: Vec<_> = config.faults.unwrap().drop.iter().map(ToString::to_string).collect();
+        assert_eq!(rules, ["17", "ack/100"]);
+    }
+    for rules in ["[0]", "[-1]", "[1.5]", "['ack/0']", "['acks/1']", "'ack/100'", "7"] {
+        assert!(read(rules).is_err(), "{rules}");
+    }
+}
+
+#[test]
 fn guests_are_spread_over_workers() {
     let spread = |workers: &str, places: &[&str]| {
         let spec = |(index, place): (usize, &&str)| {

@@ -1,8 +1,8 @@
 //! The largest numbers of the last minute, for observers.
 //!
 //! They are not reset by whoever reads them. Several observers look, each at its own times, and
-//! none may take from another what it has not seen. A number is forgotten after a minute instead,
-//! and an observer who looks each minute or more often misses nothing.
+//! none may take from another what it has not seen. A number is forgotten after 50 to 60 s instead,
+//! and an observer who looks each 50 s or more often misses nothing.
 
 use std::time::Duration;
 use vrdma_transport::Instant;

@@ -60,7 +60,25 @@ fn sample_of(engine: &Engine<MrMemory>, id: DeviceId, now: Instant, active: Dura
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Poll;
+    use crate::config::{Config, Poll};
+    use crate::device::DeviceLimits;
+
+    #[test]
+    fn what_was_before_a_long_sleep_is_not_of_the_last_minute() {
+        let (mut worker, _handle) = Worker::new(Poll::Always, 1500).unwrap();
+        let guest = "name=g,socket=/none,mac=52:54:00:00:00:01".parse().unwrap();
+        let (id, _) = worker.add_guest(guest, DeviceLimits::new(&Config::default()));
+        worker.outputs.clock.pass(Duration::from_secs(300));
+        let (now, before) = (worker.now(), Instant(5_000_000));
+        worker.outputs.device(id).peaks.outstanding((7, 3));
+        worker.woke(before, now);
+        assert_eq!((worker.peaks(id).sends, worker.peaks(id).receives), (0, 0));
+        // A short sleep hides nothing.
+        worker.outputs.clock.pass(Duration::from_secs(1));
+        worker.outputs.device(id).peaks.outstanding((7, 3));
+        worker.woke(now, worker.now());
+        assert_eq!((worker.peaks(id).sends, worker.peaks(id).receives), (7, 3));
+    }
 
     #[test]
     fn there_is_a_sample_each_10_ms_and_after_a_sleep() {
