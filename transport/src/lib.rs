@@ -134,6 +134,12 @@
 //! record is checked like any other external input. A record that no engine can have written is
 //! refused by name ([`Violation`]). [`record`] documents how the format may change.
 //!
+//! # Captures
+//!
+//! A sink may have a [`Mirror`]. It takes the packets that messages within the engine would have
+//! been (`message/mirror.rs`). Without one, the engine asks for it after each segment, and does
+//! nothing more.
+//!
 //! Comments cite rules by clause of the InfiniBand Architecture Specification, volume 1 (IBTA), and
 //! by manual page of rdma-core.
 //!
@@ -281,6 +287,7 @@ pub use base::time::Instant;
 pub use base::transport_kind::TransportKind;
 pub use engine::Engine;
 pub use engine::lines::{KeyLines, PeerHint};
+pub use message::mirror::each_packet;
 pub use message::outlet::{
     Fpdu, Outlet, PacketOutlet, Piece, Pieces, PlacedFpdu, StreamEnd, StreamOutlet, Way, write_fpdu,
     write_frame,
@@ -302,6 +309,7 @@ pub use verbs::completion::{Arrival, Completion, Event, Sink, WatchedEnd, WcStat
 pub use verbs::counters::{Counters, MalformedFrames, PortCounters};
 pub use verbs::fast::MAX_PAGES;
 pub use verbs::limits::{Limits, ObjectCounts};
+pub use verbs::mirror::{Mirror, MirrorEnds, PacketPayload};
 pub use verbs::op::{Atomic, FlushScope, Placement, Remote, SendOp, WcOpcode};
 pub use verbs::request::{
     Destination, MAX_INLINE, MAX_MESSAGE, MAX_SGE, Payload, PostError, Queue, RecvList, RecvRequest,

@@ -12,7 +12,7 @@ use crate::objects::qp::requester::Wait;
 use crate::verbs::attr::QpState;
 use crate::verbs::view::{QpView, RegionView, WaitsFor};
 use std::ops::Range;
-use vrdma_wire::num::{Gid, Qpn};
+use vrdma_wire::num::{Gid, Qpn, VlanId};
 
 impl<R: Region> Engine<R> {
     /// Returns the end of the range of indices that the device's QPs have, for [`Engine::qps`].
@@ -32,6 +32,19 @@ impl<R: Region> Engine<R> {
     /// Returns a QP.
     pub fn qp_view(&self, device: DeviceId, qpn: Qpn) -> Result<QpView, Error> {
         self.core.devices.find(device)?.qp(qpn).map(view).ok_or(Error::NotFound)
+    }
+
+    /// Returns the multicast groups that QPs of a device have joined.
+    pub fn joined_groups(&self, device: DeviceId) -> impl Iterator<Item = Gid> + Clone {
+        self.core.devices.find(device).ok().into_iter().flat_map(|device| device.groups.groups())
+    }
+
+    /// Returns the VLANs in which a device has addresses, some of them several times. It gets
+    /// packets to its groups in these.
+    pub fn address_vlans(&self, device: DeviceId) -> impl Iterator<Item = VlanId> + Clone {
+        let device = self.core.devices.find(device).ok().into_iter();
+        let entries = device.flat_map(|device| device.gids.iter());
+        entries.filter(|entry| **entry != GidEntry::EMPTY).map(|entry| entry.vlan)
     }
 
     /// Returns the regions in a range of indices ([`Engine::region_indices`]).

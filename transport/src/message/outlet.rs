@@ -296,6 +296,25 @@ impl<'a, R> Pieces<'a, R> {
         moved.is_ok()
     }
 
+    /// Returns the payload of `length` bytes from `offset` on.
+    ///
+    /// # Panics
+    /// This payload is shorter.
+    pub(crate) fn part(&self, offset: u32, length: u32) -> Pieces<'a, R> {
+        assert!(u64::from(offset) + u64::from(length) <= u64::from(self.length), "it is a part of this one");
+        match &self.source {
+            Source::Bytes(bytes) => Pieces::bytes(&bytes[offset as usize..][..length as usize]),
+            Source::Memory(span) => {
+                let (mut span, mut left) = (span.clone(), offset);
+                while left > 0 {
+                    let Some((.., skipped)) = span.piece(left) else { break };
+                    left -= skipped;
+                }
+                Pieces { source: Source::Memory(span), length }
+            }
+        }
+    }
+
     /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.length as usize

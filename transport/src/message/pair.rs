@@ -10,6 +10,8 @@ use crate::objects::peer::connected;
 use crate::objects::qp::Qp;
 use crate::objects::qp::entry::QpEntry;
 use crate::objects::receiver::Receiver;
+use crate::verbs::mirror::MirrorEnds;
+use vrdma_wire::roce::Path;
 
 /// Both ends of a connection within this engine.
 ///
@@ -36,6 +38,23 @@ impl<R> Ends<'_, R> {
     #[inline(always)]
     pub(crate) fn mrs(&self) -> &Mrs<R> {
         &self.device.mrs
+    }
+
+    /// Returns both ends, as a mirror knows them.
+    pub(crate) fn mirrored(&self) -> MirrorEnds {
+        let of = |place: QpRef| (place.id(), place.qpn);
+        MirrorEnds { from: of(self.place), to: Some(of(self.peer_place)) }
+    }
+
+    /// Returns the path of packets to the responder.
+    pub(crate) fn path(&self) -> Path {
+        self.own.qp.path(self.device.mac, self.device.marks)
+    }
+
+    /// Returns the path of packets to the requester.
+    pub(crate) fn path_back(&self) -> Path {
+        let device = self.peer_device.as_deref().unwrap_or(self.device);
+        self.receiver().qp.path(device.mac, device.marks)
     }
 
     /// Returns the responder as the receiving end of a message.

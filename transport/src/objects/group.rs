@@ -69,7 +69,7 @@ impl Groups {
     }
 
     /// Iterates over groups with members.
-    pub(crate) fn groups(&self) -> impl Iterator<Item = Gid> {
+    pub(crate) fn groups(&self) -> impl Iterator<Item = Gid> + Clone {
         self.sizes.keys().copied()
     }
 

@@ -9,6 +9,7 @@ use crate::base::time::{Instant, NEVER, rnr_delay};
 use crate::message::accept::{SegmentData, accept};
 use crate::message::core::Core;
 use crate::message::ctx::QpCtx;
+use crate::message::mirror::show_segment;
 use crate::message::pair::Pair;
 use crate::message::segmentation::{local_buffer, segment_of};
 use crate::message::step::Step;
@@ -152,7 +153,10 @@ fn deliver_rc<R: Region>(
         return RcDelivery::Lost;
     }
     match accept(&receiver, &segment, SegmentData::Buffer(local), common.recv_scratch) {
-        Ok(_) => {
+        Ok(found) => {
+            if let Some(mirror) = common.sink.mirror() {
+                show_segment(mirror, ends, &work.again(), &segment, (local, found));
+            }
             pair.peer().arrived(place.qpn, &segment);
             let mut own = pair.own();
             own.qp.set_route(peer.device);

@@ -11,6 +11,7 @@ pub(crate) mod groups;
 mod held;
 mod keys;
 mod lists;
+mod mirror;
 mod objects;
 mod operations;
 mod order;
@@ -160,6 +161,8 @@ pub(crate) struct Log {
     pub(crate) watched: Vec<(DeviceId, WatchedEnd)>,
     /// Number of completions after which the next one panics.
     pub(crate) breaks_after: Option<usize>,
+    /// Takes what is copied within the engine as packets.
+    pub(crate) mirror: Option<mirror::Kept>,
 }
 
 impl Sink for Log {
@@ -170,6 +173,10 @@ impl Sink for Log {
 
     fn event(&mut self, device: DeviceId, event: Event) {
         self.events.push((device, event));
+    }
+
+    fn mirror(&mut self) -> Option<&mut dyn Mirror> {
+        self.mirror.as_mut().map(|mirror| mirror as _)
     }
 
     fn watched(&mut self, device: DeviceId, end: &WatchedEnd) {

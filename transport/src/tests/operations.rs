@@ -12,10 +12,10 @@ use vrdma_wire::num::Imm;
 use vrdma_wire::roce::{Aeth, Body, Packet, Rc, ReadPart, Syndrome};
 
 /// The specification's rules for an operation.
-struct Rule {
-    op: fn(Remote) -> SendOp,
+pub(super) struct Rule {
+    pub(super) op: fn(Remote) -> SendOp,
     /// QP types that have the operation (table 38).
-    services: &'static [QpType],
+    pub(super) services: &'static [QpType],
     /// Opcode of the sender's completion. The next field is that of the receive it consumes.
     sent: WcOpcode,
     received: Option<WcOpcode>,
@@ -27,15 +27,15 @@ struct Rule {
     /// The answer on a reliable connection (9.7.5.1, A19).
     answer: Answer,
     /// Whether it accesses exactly the 8 bytes at a multiple of 8.
-    word: bool,
+    pub(super) word: bool,
     /// Whether it has no payload (A19).
-    bare: bool,
+    pub(super) bare: bool,
     /// Contents of memory after its execution.
     effect: Contents,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Answer {
+pub(super) enum Answer {
     Acknowledge,
     ReadResponse,
     AtomicAcknowledge,
@@ -44,7 +44,7 @@ enum Answer {
 
 /// The 8 bytes of each location that an operation may change.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-struct Contents {
+pub(super) struct Contents {
     /// At the requester, where returned data arrives.
     landing: [u8; 8],
     /// At the responder, the location that a request names.
@@ -59,13 +59,13 @@ const SWAP: [u8; 8] = *b"swapped!";
 /// The result of FETCH AND ADD of 1, in the guests' byte order.
 const ADDED: [u8; 8] = (u64::from_ne_bytes(ORIGINAL) + 1).to_ne_bytes();
 const UNTOUCHED: Contents = Contents { landing: [0; 8], word: ORIGINAL, receive: [0; 8] };
-const IMM: Option<Imm> = Some(Imm::from_bytes([9, 8, 7, 6]));
+pub(super) const IMM: Option<Imm> = Some(Imm::from_bytes([9, 8, 7, 6]));
 
 const RC: &[QpType] = &[QpType::Rc];
 const CONNECTED: &[QpType] = &[QpType::Rc, QpType::Uc];
-const ALL: &[QpType] = &[QpType::Rc, QpType::Uc, QpType::Ud];
+pub(super) const ALL: &[QpType] = &[QpType::Rc, QpType::Uc, QpType::Ud];
 
-const RULES: [Rule; 10] = [
+pub(super) const RULES: [Rule; 10] = [
     Rule {
         op: |_| SendOp::Send { imm: None },
         services: ALL,
@@ -437,7 +437,7 @@ impl Walk {
 }
 
 impl Rule {
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("{:?}", (self.op)(Remote::default()))
     }
 

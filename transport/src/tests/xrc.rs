@@ -10,6 +10,7 @@ use super::*;
 use crate::base::rng::Rng;
 use QpState::{Err, Rts};
 use vrdma_wire::num::{Imm, Srqn};
+use vrdma_wire::roce::Body;
 
 const OK: WcStatus = WcStatus::Success;
 /// Bytes of a message that takes several rounds and many packets.
@@ -497,4 +498,27 @@ fn at_random_each_queue_gets_its_messages() {
             assert_eq!(got, named, "seed {seed}, packets: {packets}");
         }
     });
+}
+
+#[test]
+fn messages_are_shown_as_the_packets_of_two_engines() {
+    let [here, apart] = [false, true].map(|has_packets| {
+        let mut xrc = Xrc::new(has_packets, 1, 1);
+        if let Topology::OneEngine(pair) = &mut xrc.walk.topology {
+            pair.log.mirror = Some(mirror::Kept::default());
+        }
+        xrc.receive(0, 1, 4096);
+        xrc.send(0, 2, 0, 3000);
+        let (srqn, remote) = (xrc.queues[0].srqn(), xrc.queues[0].end.remote(0));
+        let sge = [xrc.initiators[0].sge(0, 2000)];
+        xrc.post(0, 3, srqn, SendOp::Read { remote }, Payload::Sges(&sge));
+        let packets = mirror::packets(&mut xrc.walk);
+        assert_eq!(xrc.sent(), [(2, OK), (3, OK)]);
+        packets
+    });
+    assert!(here.iter().flatten().all(|shown| matches!(shown.body, Body::Xrc(_))));
+    assert_eq!((here[A].len(), here[B].len()), (4, 3));
+    assert!(here[A] == apart[A]);
+    // Between two engines, the response to the READ acknowledges the SEND, too.
+    assert!(here[B][1..] == apart[B]);
 }

@@ -4,6 +4,7 @@ use crate::base::id::{CqId, DeviceId, SrqId};
 use crate::base::time::Instant;
 use crate::base::transport_kind::TransportKind;
 use crate::verbs::attr::QpType;
+use crate::verbs::mirror::Mirror;
 use crate::verbs::op::WcOpcode;
 use vrdma_wire::num::{Imm, Mac, Qpn, Rkey};
 
@@ -13,6 +14,16 @@ pub trait Sink {
     fn complete(&mut self, device: DeviceId, cq: CqId, completion: &Completion);
     /// Takes an event of an object of `device`.
     fn event(&mut self, device: DeviceId, event: Event);
+
+    /// Returns what takes the packets that messages within the engine would have been, if they are
+    /// wanted.
+    ///
+    /// The engine asks for each segment that it has copied.
+    #[inline(always)]
+    fn mirror(&mut self) -> Option<&mut dyn Mirror> {
+        None
+    }
+
     /// Takes the end of a send that was watched ([`Engine::watch_last`](crate::Engine::watch_last))
     /// and succeeded. Its completion, if it has one, follows.
     ///

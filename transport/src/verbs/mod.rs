@@ -6,6 +6,7 @@ pub(crate) mod completion;
 pub(crate) mod counters;
 pub(crate) mod fast;
 pub(crate) mod limits;
+pub(crate) mod mirror;
 pub(crate) mod op;
 pub(crate) mod reason;
 pub(crate) mod request;

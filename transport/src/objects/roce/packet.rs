@@ -1,10 +1,17 @@
 //! Conversion between operations of reliable connections and packets. No other module knows both.
+//!
+//! Packets of messages within the engine, which a mirror shows, are made here too.
 
 use crate::base::inter_worker::InterWorkerPayload;
+use crate::objects::qp::Qp;
+use crate::verbs::attr::QpType;
 use crate::verbs::op::{Atomic, FlushScope, Placement, Remote, SendOp};
 use crate::verbs::work::Work;
-use vrdma_wire::num::Imm;
-use vrdma_wire::roce::{Aeth, AtomicEth, Feth, Part, Rc, ReadPart, Reth, SendTail, WriteTail};
+use vrdma_wire::num::{AethMsn, Imm, Pkey, Psn};
+use vrdma_wire::roce::{
+    Aeth, AtomicEth, Body, Bth, Credits, Feth, Packet, Part, Path, Rc, ReadPart, Reth, SendTail, Syndrome,
+    Uc, WriteTail, Xrc,
+};
 
 /// The part of a request that its next packet carries. For a READ, the part that it asks for.
 pub(crate) struct RequestSlice {
@@ -57,6 +64,117 @@ pub(crate) fn body(work: &Work<'_>, slice: &RequestSlice) -> Rc {
         SendOp::BindMw(_) | SendOp::LocalInvalidate { .. } | SendOp::RegMr { .. } => {
             unreachable!("no packet is sent of it")
         }
+    }
+}
+
+/// Whether the last packet of a request asks for an acknowledge. Other requests have a response.
+pub(crate) fn asks_for_ack(work: &Work<'_>) -> bool {
+    !work.row.has_response()
+}
+
+/// Returns a packet of `work`.
+pub(crate) fn request_packet(
+    path: &Path,
+    qp: &Qp,
+    psn: Psn,
+    work: &Work<'_>,
+    slice: &RequestSlice,
+    ack_req: bool,
+) -> Packet {
+    let bth = Bth {
+        solicited: work.flags.solicited() && slice.last && work.op.takes_receive(),
+        mig: true,
+        pkey: Pkey::DEFAULT,
+        fecn: false,
+        becn: false,
+        dest: qp.dest_qpn,
+        ack_req,
+        psn,
+    };
+    let body = body(work, slice);
+    let body = match work.srqn {
+        Some(_) => Body::Xrc(Xrc::new(body, work.srqn).expect("a request names a queue")),
+        None => Body::Rc(body),
+    };
+    Packet { path: *path, bth, body }
+}
+
+/// Returns a packet that answers a request.
+pub(crate) fn response_packet(path: &Path, qp: &Qp, psn: Psn, body: Rc) -> Packet {
+    let body = match qp.service() {
+        QpType::XrcRecv => Body::Xrc(Xrc::new(body, None).expect("an answer names no queue")),
+        _ => Body::Rc(body),
+    };
+    let bth = Bth {
+        solicited: false,
+        mig: true,
+        pkey: Pkey::DEFAULT,
+        fecn: false,
+        becn: false,
+        dest: qp.dest_qpn,
+        ack_req: false,
+        psn,
+    };
+    Packet { path: *path, bth, body }
+}
+
+/// Returns an acknowledge without end-to-end credits.
+///
+/// RNR NAKs say all that is needed, and rdma_rxe does the same. Real credits would make senders
+/// that honour them wait for unsolicited acknowledges whenever a receive is posted.
+pub(crate) fn acknowledge(msn: AethMsn) -> Aeth {
+    Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn }
+}
+
+/// Returns the position of a packet in the response to a READ.
+pub(crate) fn read_part(first: bool, last: bool, aeth: Aeth) -> ReadPart {
+    match (first, last) {
+        (true, true) => ReadPart::Only(aeth),
+        (true, false) => ReadPart::First(aeth),
+        (false, false) => ReadPart::Middle,
+        (false, true) => ReadPart::Last(aeth),
+    }
+}
+
+/// Returns the body of one packet of several that stand for a packet of this body.
+///
+/// It is the first or the last of them, both, or none.
+pub(crate) fn cut_body(whole: &Body, first: bool, last: bool) -> Body {
+    match whole {
+        Body::Rc(rc) => Body::Rc(cut_rc(rc, first, last)),
+        Body::Xrc(xrc) => {
+            let rc = cut_rc(xrc.rc(), first, last);
+            Body::Xrc(Xrc::new(rc, xrc.srqn()).expect("it is a request as the whole is, or an answer"))
+        }
+        Body::Uc(Uc::Send(part)) => Body::Uc(Uc::Send(cut(part, first, last))),
+        Body::Uc(Uc::Write(part)) => Body::Uc(Uc::Write(cut(part, first, last))),
+        Body::Ud { .. } | Body::Cnp => *whole,
+    }
+}
+
+fn cut_rc(whole: &Rc, first: bool, last: bool) -> Rc {
+    match whole {
+        Rc::Send(part) => Rc::Send(cut(part, first, last)),
+        Rc::Write(part) => Rc::Write(cut(part, first, last)),
+        Rc::ReadResponse(part) => {
+            let (begins, ends, aeth) = match *part {
+                ReadPart::Only(aeth) => (true, true, aeth),
+                ReadPart::First(aeth) => (true, false, aeth),
+                ReadPart::Last(aeth) => (false, true, aeth),
+                ReadPart::Middle => return *whole,
+            };
+            Rc::ReadResponse(read_part(begins && first, ends && last, aeth))
+        }
+        _ => *whole,
+    }
+}
+
+fn cut<F: Copy, L: Copy>(whole: &Part<F, L>, first: bool, last: bool) -> Part<F, L> {
+    match (whole.head().filter(|_| first), whole.tail().filter(|_| last)) {
+        (Some(head), Some(tail)) => Part::Only(*head, *tail),
+        (Some(head), None) => Part::First(*head),
+        (None, None) => Part::Middle,
+        (None, Some(tail)) => Part::Last(*tail),
     }
 }
 

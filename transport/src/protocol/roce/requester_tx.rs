@@ -10,7 +10,7 @@ use crate::message::transfer::{Elements, Span};
 use crate::objects::mr::Mrs;
 use crate::objects::qp::Qp;
 use crate::objects::qp::requester::Wait;
-use crate::objects::roce::packet::{RequestSlice, body};
+use crate::objects::roce::packet::{RequestSlice, asks_for_ack, request_packet};
 use crate::objects::roce::psn::{HALF, ahead};
 use crate::objects::roce::requester_state::{RequesterState, psns};
 use crate::objects::roce::state::RcRoce;
@@ -21,8 +21,6 @@ use crate::verbs::completion::{Sink, WcStatus};
 use crate::verbs::op::DataDirection;
 use crate::verbs::request::Payload;
 use crate::verbs::work::Work;
-use vrdma_wire::num::{Pkey, Psn};
-use vrdma_wire::roce::{Body, Bth, Packet, Path, Xrc};
 
 /// Why a QP sends no more requests for now.
 enum RequestPause {
@@ -141,8 +139,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                     || limited
                     || state.ack_req_due(slice.psns)
                     || allowance.ends_with(pieces.len() as u32, slice.first, outlet);
-                let ack_req = is_asked && !work.row.has_response();
-                let packet = packet(&path, qp, state.next(), &work, &slice, ack_req);
+                let ack_req = asks_for_ack(&work) && is_asked;
+                let packet = request_packet(&path, qp, state.next(), &work, &slice, ack_req);
                 let carried = if work.row.data == DataDirection::Out { slice.psns } else { 1 };
                 let part = is_near.then_some(InterWorkerPart { psns: carried, path_mtu: mtu, may_pin: true });
                 let done = outlet.pass(device, &packet, part, &pieces);
@@ -261,23 +259,4 @@ fn packet_payload<'a, R: Region>(
             Pieces::memory(Span::list(elements, sges, slice.offset), slice.length)
         }
     }
-}
-
-fn packet(path: &Path, qp: &Qp, psn: Psn, work: &Work<'_>, slice: &RequestSlice, ack_req: bool) -> Packet {
-    let bth = Bth {
-        solicited: work.flags.solicited() && slice.last && work.op.takes_receive(),
-        mig: true,
-        pkey: Pkey::DEFAULT,
-        fecn: false,
-        becn: false,
-        dest: qp.dest_qpn,
-        ack_req,
-        psn,
-    };
-    let body = body(work, slice);
-    let body = match work.srqn {
-        Some(_) => Body::Xrc(Xrc::new(body, work.srqn).expect("a request names a queue")),
-        None => Body::Rc(body),
-    };
-    Packet { path: *path, bth, body }
 }

@@ -11,15 +11,16 @@ use crate::message::transfer::Span;
 use crate::message::verdict::{Nak, Refusal};
 use crate::objects::mr::{Holder, Mrs};
 use crate::objects::qp::Qp;
+use crate::objects::roce::packet::{acknowledge, read_part, response_packet};
 use crate::objects::roce::responder_state::{Resource, ResponseKind};
 use crate::objects::roce::state::RcRoce;
 use crate::protocol::allowance::Allowance;
 use crate::protocol::roce::qp::RoceQp;
-use crate::verbs::attr::{QpState, QpType};
+use crate::verbs::attr::QpState;
 use crate::verbs::completion::Sink;
 use crate::verbs::op::READ;
-use vrdma_wire::num::{AethMsn, Pkey, Psn};
-use vrdma_wire::roce::{Aeth, Body, Bth, Credits, Packet, Path, Rc, ReadPart, Reth, Syndrome, Xrc};
+use vrdma_wire::num::Psn;
+use vrdma_wire::roce::{Aeth, Rc, ReadPart, Reth};
 
 /// Why a QP sends no more responses for now.
 enum ResponsePause {
@@ -97,9 +98,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             } else {
                 state.take_ack();
                 let last = qp.responder.psn.add(u32::MAX);
-                (last, Rc::Ack(ack(state.msn)), Pieces::bytes(&[]))
+                (last, Rc::Ack(acknowledge(state.msn)), Pieces::bytes(&[]))
             };
-            let packet = packet(&path, qp, psn, body);
+            let packet = response_packet(&path, qp, psn, body);
             let sent = outlet.pass(device, &packet, is_near.then_some(part), &pieces);
             if sent.is_err() {
                 if qp.state == QpState::Err {
@@ -113,14 +114,6 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             counters.bytes_served += pieces.len() as u64;
         }
     }
-}
-
-/// Returns an acknowledge without end-to-end credits.
-///
-/// RNR NAKs say all that is needed, and rdma_rxe does the same. Real credits would make senders
-/// that honour them wait for unsolicited acknowledges whenever a receive is posted.
-fn ack(msn: AethMsn) -> Aeth {
-    Aeth { syndrome: Syndrome::Ack(Credits::UNLIMITED), msn }
 }
 
 /// Returns the next packet of a response. `part` is set for an inter-worker packet, and is updated.
@@ -161,7 +154,7 @@ fn response<'a, R: Region>(
     resource: &Resource,
     psns: u32,
 ) -> Option<(Rc, Pieces<'a, R>)> {
-    let aeth = ack(resource.msn);
+    let aeth = acknowledge(resource.msn);
     let (reth, pd) = match resource.kind {
         ResponseKind::Data(reth, pd) => (reth, pd),
         ResponseKind::Once(Some(before)) => return Some((Rc::AtomicAck(aeth, before), Pieces::bytes(&[]))),
@@ -175,12 +168,7 @@ fn response<'a, R: Region>(
     let offset = resource.next * mtu;
     let rest = reth.length - offset;
     let length = rest.min(psns * mtu);
-    let part = match (resource.next == resource.from, rest == length) {
-        (true, true) => ReadPart::Only(aeth),
-        (true, false) => ReadPart::First(aeth),
-        (false, false) => ReadPart::Middle,
-        (false, true) => ReadPart::Last(aeth),
-    };
+    let part = read_part(resource.next == resource.from, rest == length, aeth);
     let pieces = if rest == 0 { Pieces::bytes(&[]) } else { stretch(mrs, (qp, pd), &reth, offset, length)? };
     Some((Rc::ReadResponse(part), pieces))
 }
@@ -202,22 +190,4 @@ fn stretch<'a, R: Region>(
     }
     let (region, at) = mrs.remote(reth.rkey, Holder { pd, ..qp.holder() }, READ.remote, addr, rest)?;
     Pieces::memory(Span::Flat(region, at), length)
-}
-
-fn packet(path: &Path, qp: &Qp, psn: Psn, body: Rc) -> Packet {
-    let body = match qp.service() {
-        QpType::XrcRecv => Body::Xrc(Xrc::new(body, None).expect("an answer names no queue")),
-        _ => Body::Rc(body),
-    };
-    let bth = Bth {
-        solicited: false,
-        mig: true,
-        pkey: Pkey::DEFAULT,
-        fecn: false,
-        becn: false,
-        dest: qp.dest_qpn,
-        ack_req: false,
-        psn,
-    };
-    Packet { path: *path, bth, body }
 }

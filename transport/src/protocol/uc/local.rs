@@ -5,7 +5,8 @@ use crate::base::qp_ref::QpRef;
 use crate::message::accept::SegmentData;
 use crate::message::core::Core;
 use crate::message::effect::LocalBuffer;
-use crate::message::pair::Pair;
+use crate::message::mirror::{payload_of, show};
+use crate::message::pair::{Ends, Pair};
 use crate::message::segmentation::{local_buffer, segment_of};
 use crate::message::step::Step;
 use crate::message::verdict::Refusal;
@@ -13,8 +14,10 @@ use crate::objects::mr::Mrs;
 use crate::objects::qp::Qp;
 use crate::objects::qp::requester::Wait;
 use crate::protocol::uc::responder::{UcRejection, accept, drop_message, placement_failed, resync};
+use crate::protocol::uc::roce::packet;
 use crate::verbs::attr::QpType;
 use crate::verbs::completion::{Sink, WcStatus};
+use crate::verbs::mirror::Mirror;
 use crate::verbs::reason::Reason;
 use crate::verbs::request::Payload;
 use crate::verbs::segment::Segment;
@@ -108,6 +111,9 @@ fn deliver_uc<R: Region>(
     let receiver = ends.receiver();
     match accept(&receiver, &segment, SegmentData::Buffer(local), common.recv_scratch) {
         Ok(()) => {
+            if let Some(mirror) = common.sink.mirror() {
+                show_uc(mirror, ends, &segment, local);
+            }
             pair.peer().arrived(place.qpn, &segment);
             let mut own = pair.own();
             own.qp.set_route(peer.device);
@@ -125,6 +131,24 @@ fn deliver_uc<R: Region>(
         }
         Err(UcRejection::Source) => UcDelivery::Failed(WcStatus::LocProt),
         Err(UcRejection::Memory(refusal)) => UcDelivery::Lost(Some((peer, refusal))),
+    }
+}
+
+/// Shows a segment that has arrived as packets.
+#[cold]
+#[inline(never)]
+fn show_uc<R: Region>(
+    mirror: &mut dyn Mirror,
+    ends: &Ends<'_, R>,
+    segment: &Segment<'_>,
+    local: LocalBuffer<'_, R>,
+) {
+    let (between, qp) = (ends.mirrored(), ends.qp());
+    if mirror.wants(between)
+        && let Some(payload) = payload_of(local, segment)
+    {
+        let packet = packet(&ends.path(), qp, segment);
+        show(mirror, between, &packet, segment.packets, qp.path_mtu, &payload);
     }
 }
 

@@ -29,7 +29,7 @@ use crate::verbs::segment::{Segment, Segmentation};
 use crate::verbs::work::Work;
 use core::mem;
 use vrdma_wire::num::{Imm, Mac, Pkey};
-use vrdma_wire::roce::{Body, Bth, Packet, Part, Reth, Uc, UcTail, WriteTail};
+use vrdma_wire::roce::{Body, Bth, Packet, Part, Path, Reth, Uc, UcTail, WriteTail};
 
 /// Handles a packet of an unreliable connection that came for a QP.
 #[inline]
@@ -206,21 +206,7 @@ fn send_segment<'a, R: Region>(
             Pieces::memory(Span::list(elements, sges, segment.offset), segment.length)
         }
     };
-    let raises = work.op.takes_receive();
-    let packet = Packet {
-        path: qp.path(mac, marks),
-        bth: Bth {
-            solicited: segment.solicited && segment.last && raises,
-            mig: true,
-            pkey: Pkey::DEFAULT,
-            fecn: false,
-            becn: false,
-            dest: qp.dest_qpn,
-            ack_req: false,
-            psn: segment.psn,
-        },
-        body: body(&segment),
-    };
+    let packet = packet(&qp.path(mac, marks), qp, &segment);
     // The payload is copied. The request ends as soon as everything is sent, and its memory may
     // then be used again.
     let part = is_near.then_some(InterWorkerPart { psns: 1, path_mtu: qp.path_mtu, may_pin: false });
@@ -228,6 +214,21 @@ fn send_segment<'a, R: Region>(
         Some(pieces) if outlet.pass(place.id(), &packet, part, &pieces).is_ok() => Ok(segment),
         _ => Err(WcStatus::LocProt),
     }
+}
+
+/// Returns the packet of a segment. It has several PSNs if the segment is not cut by the path MTU.
+pub(super) fn packet(path: &Path, qp: &Qp, segment: &Segment<'_>) -> Packet {
+    let bth = Bth {
+        solicited: segment.solicited && segment.last && segment.op.takes_receive(),
+        mig: true,
+        pkey: Pkey::DEFAULT,
+        fecn: false,
+        becn: false,
+        dest: qp.dest_qpn,
+        ack_req: false,
+        psn: segment.psn,
+    };
+    Packet { path: *path, bth, body: body(segment) }
 }
 
 /// Returns the headers of a segment of a SEND or WRITE.

@@ -15,7 +15,9 @@ use crate::message::outlet::{PacketOutlet, write_frame};
 use crate::message::step::Step;
 use crate::message::transfer::Side;
 use crate::protocol::ud::packet::Datagram;
-use crate::protocol::ud::requester::{Sent, copy_datagram, datagram_failed, datagram_sent, pieces};
+use crate::protocol::ud::requester::{
+    Sent, copy_datagram, datagram_failed, datagram_sent, pieces, show_datagram,
+};
 use crate::protocol::ud::responder::{admit, admits_datagram, datagram_arrived};
 use crate::verbs::completion::{Sink, WcStatus};
 use crate::verbs::reason::Reason;
@@ -40,6 +42,7 @@ pub(crate) fn send_to_group<R: Region>(
     let packet = &datagram.packet;
     let (device, qp) = core.devices.known(place);
     let mut served = qp.served.get().filter(|_| qp.requester.started);
+    let has_begun = qp.requester.started;
     let mut copies = 0;
     if !qp.requester.started && core.port.exists() {
         if !outlet.has_room() {
@@ -50,6 +53,13 @@ pub(crate) fn send_to_group<R: Region>(
         }
         core.known(place, sink).counters.packets_out += 1;
         copies = 1;
+    }
+    if !has_begun
+        && !core.port.exists()
+        && let Some(mirror) = sink.mirror()
+    {
+        // A group has one packet, however many members there are. With a port, that one was sent.
+        show_datagram(core, (place, None), work, datagram, payload, mirror);
     }
     let most = (STEP_COST / (Cost::from(work.length) + OPERATION)).max(1) as u32;
     // All members of a group have this QPN, and no other QPN reaches them.

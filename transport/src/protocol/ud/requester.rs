@@ -13,6 +13,7 @@ use crate::objects::qp::Qp;
 use crate::protocol::ud::packet::{Datagram, grh_of};
 use crate::protocol::ud::responder::{DatagramPayload, accept};
 use crate::verbs::completion::{Sink, WcStatus};
+use crate::verbs::mirror::{Mirror, MirrorEnds};
 use crate::verbs::reason::Reason;
 use crate::verbs::request::Payload;
 use crate::verbs::work::Work;
@@ -57,6 +58,27 @@ pub(crate) fn copy_datagram<R: Region>(
         let grh = grh_of(&datagram.packet, work.length as usize);
         acceptance.fill(&grh, data, &mut core.recv_scratch)
     })
+}
+
+/// Shows a datagram that goes to a QP of this engine, or to a group within it, as a packet.
+#[cold]
+#[inline(never)]
+pub(crate) fn show_datagram<R: Region>(
+    core: &Core<R>,
+    (from, to): (QpRef, Option<QpRef>),
+    work: &Work<'_>,
+    datagram: &Datagram,
+    payload: Payload<'_>,
+    mirror: &mut dyn Mirror,
+) {
+    let end = |place: QpRef| (place.id(), place.qpn);
+    let ends = MirrorEnds { from: end(from), to: to.map(end) };
+    let (device, qp) = core.devices.known(from);
+    if mirror.wants(ends)
+        && let Some(payload) = pieces(device, qp, work, payload)
+    {
+        mirror.packet(ends, &datagram.packet, &payload);
+    }
 }
 
 #[cold]

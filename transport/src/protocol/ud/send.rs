@@ -15,7 +15,7 @@ use crate::objects::qp::{Direction, Qp};
 use crate::protocol::ud::group::send_to_group;
 use crate::protocol::ud::packet::{Datagram, datagram};
 use crate::protocol::ud::requester::{
-    Sent, copy_datagram, datagram_failed, datagram_sent, local_elements, pieces,
+    Sent, copy_datagram, datagram_failed, datagram_sent, local_elements, pieces, show_datagram,
 };
 use crate::protocol::ud::responder::{admit, admits_datagram, datagram_arrived};
 use crate::verbs::completion::{Sink, WcStatus};
@@ -126,6 +126,9 @@ fn deliver_local<R: Region>(
     }
     match copy_datagram(core, place, peer, work, datagram, payload) {
         Ok(Ok(())) => {
+            if let Some(mirror) = sink.mirror() {
+                show_datagram(core, (place, Some(peer)), work, datagram, payload, mirror);
+            }
             datagram_arrived(&mut core.known(peer, sink), packet, (deth.src, imm), work.length);
             datagram_sent(&mut core.known(place, sink), work);
         }
