@@ -7,6 +7,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -160,14 +161,35 @@ impl Client {
     /// # Errors
     /// The connection ended.
     pub fn follow<M: Method>(&mut self, method: &M) -> Result<Replies<'_, M>, ClientError> {
-        self.send(&Call { more: true, ..Call::of(method)? }, &[])?;
+        self.follow_with(method, &[])
+    }
+
+    /// Calls a method that has several replies, with descriptors.
+    ///
+    /// # Errors
+    /// The connection ended. There are too many descriptors (`Broken`).
+    pub fn follow_with<M: Method>(
+        &mut self,
+        method: &M,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Replies<'_, M>, ClientError> {
+        self.send(&Call { more: true, ..Call::of(method)? }, descriptors)?;
         Ok(Replies { client: self, ended: false, method: PhantomData })
+    }
+
+    /// Returns what tells the daemon that this client sends nothing more.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn closer(&self) -> io::Result<Closer> {
+        Ok(Closer(self.stream.try_clone()?))
     }
 
     /// Sends a call with descriptors.
     ///
     /// # Errors
-    /// The connection ended or is spoilt, or there are too many descriptors.
+    /// The connection ended or is spoilt, there are too many descriptors, or the socket takes none
+    /// (`Refused`).
     pub fn send(&mut self, call: &Call, descriptors: &[BorrowedFd<'_>]) -> Result<(), ClientError> {
         if self.is_spoilt {
             return Err(ClientError::Spoilt);
@@ -183,8 +205,12 @@ impl Client {
             let fits = control.push(SendAncillaryMessage::ScmRights(descriptors));
             debug_assert!(fits, "there is room for as many");
             let parts = [IoSlice::new(&message)];
-            sent = rustix::net::sendmsg(&self.stream, &parts, &mut control, SendFlags::NOSIGNAL)
-                .map_err(|error| self.failed(error.into()))?;
+            let done = rustix::net::sendmsg(&self.stream, &parts, &mut control, SendFlags::NOSIGNAL);
+            sent = done.map_err(|error| match error {
+                // The daemon's socket takes no descriptors, because it is for those who look.
+                rustix::io::Errno::PERM => ClientError::Refused(Fault::PermissionDenied {}),
+                error => self.failed(error.into()),
+            })?;
         }
         // After a part of a message the daemon reads no other one.
         let written = self.stream.write_all(&message[sent..]);
@@ -221,6 +247,22 @@ impl Client {
             (ErrorKind::BrokenPipe | ErrorKind::ConnectionReset, _) => ClientError::Closed,
             _ => ClientError::Broken(error),
         }
+    }
+}
+
+/// Tells the daemon that a client sends nothing more. Replies still come.
+///
+/// It may be used while another thread waits for replies. A capture ends by it.
+#[derive(Debug)]
+pub struct Closer(UnixStream);
+
+impl Closer {
+    /// Tells it.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub fn close(&self) -> io::Result<()> {
+        self.0.shutdown(Shutdown::Write)
     }
 }
 

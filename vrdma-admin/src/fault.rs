@@ -29,6 +29,10 @@ pub enum Fault {
     PermissionDenied {},
     #[serde(rename = "org.varlink.service.ExpectedMore")]
     ExpectedMore {},
+    #[serde(rename = "org.vrdma.Capture.NoFile")]
+    CaptureNoFile { reason: String },
+    #[serde(rename = "org.vrdma.Capture.TooMany")]
+    CaptureTooMany { most: u64, reason: String },
     #[serde(rename = "org.vrdma.Daemon.BadMessage")]
     BadMessage { reason: String },
     #[serde(rename = "org.vrdma.Daemon.CannotSave")]
@@ -94,6 +98,8 @@ impl fmt::Display for Fault {
             Fault::QpNotFound { guest, qpn } => write!(f, "guest {guest} has no QP {qpn}"),
             Fault::InvalidParameter { reason, .. }
             | Fault::BadMessage { reason }
+            | Fault::CaptureNoFile { reason }
+            | Fault::CaptureTooMany { reason, .. }
             | Fault::CannotSave { reason }
             | Fault::NotReloaded { reason }
             | Fault::GuestInUse { reason, .. }

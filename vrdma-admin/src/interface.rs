@@ -21,6 +21,7 @@ macro_rules! interfaces {
 /// All interfaces of the daemon.
 pub const INTERFACES: &[Interface] = interfaces! {
     "org.varlink.service"
+    "org.vrdma.Capture"
     "org.vrdma.Daemon"
     "org.vrdma.Guest"
     "org.vrdma.Log"

@@ -8,11 +8,12 @@
 //! * `frame.rs` cuts a stream of bytes into messages. `message.rs` has calls and replies.
 //! * `fault.rs` has the errors of all interfaces.
 //! * `interface.rs` has the descriptions of the interfaces. `method.rs` defines what a method is.
-//! * `service.rs`, `daemon.rs`, `guest.rs`, `qp.rs`, `mr.rs`, `worker.rs`, `port.rs` and `log.rs`
-//!   have the types of one interface each.
+//! * `service.rs`, `daemon.rs`, `guest.rs`, `qp.rs`, `mr.rs`, `worker.rs`, `port.rs`, `log.rs` and
+//!   `capture.rs` have the types of one interface each.
 //! * `client.rs` is a client that blocks.
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod client;
 pub mod daemon;
 mod fault;
@@ -28,7 +29,7 @@ pub mod qp;
 pub mod service;
 pub mod worker;
 
-pub use client::{Client, ClientError, Replies};
+pub use client::{Client, ClientError, Closer, Replies};
 pub use fault::Fault;
 pub use frame::{Frames, TooLong, frame};
 pub use interface::{INTERFACES, Interface, interface};

@@ -69,10 +69,11 @@ fn check_method<M: Method>() -> String {
 
 #[test]
 fn types_agree_with_the_descriptions() {
-    use vrdma_admin::{daemon, guest, log, mr, port, qp, service, worker};
+    use vrdma_admin::{capture, daemon, guest, log, mr, port, qp, service, worker};
     let known: BTreeSet<String> = [
         check_method::<service::GetService>(),
         check_method::<service::GetDescription>(),
+        check_method::<capture::StartCapture>(),
         check_method::<daemon::GetDaemon>(),
         check_method::<daemon::GetStats>(),
         check_method::<daemon::SaveConfig>(),

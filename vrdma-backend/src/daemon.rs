@@ -1,6 +1,7 @@
 //! The daemon as a whole: workers, a session for each guest, and the admin socket.
 
 use crate::admin::{Admin, Rights, Service};
+use crate::capture::{Captures, Registry};
 use crate::config::{Config, MeetingPlace, look_up_no_more_names};
 use crate::guests::{CurrentConfig, GuestSockets, Manager, Roster, guest_sockets, listener};
 use crate::jail::{Jail, Plan};
@@ -29,6 +30,9 @@ pub struct Daemon {
     watch: Option<SocketWatch>,
     // Admin thread and guests end before the workers, because they talk to them.
     admin: Option<Admin>,
+    /// They stop before the admin thread does, which tells its clients of the ends, and are gone
+    /// after it.
+    captures: Option<Captures>,
     guests: Option<Manager>,
     observer: Observer,
     /// They end with this.
@@ -128,9 +132,18 @@ impl Daemon {
         let max_mtu = workers.path_mtu()?;
         let members = workers.members();
         let watched = watch.as_ref().map(|watch| watch.sockets().clone());
-        let mut daemon =
-            Daemon { watch, admin: None, guests: None, observer, _workers: workers, uplink, ready };
+        let mut daemon = Daemon {
+            watch,
+            admin: None,
+            captures: None,
+            guests: None,
+            observer,
+            _workers: workers,
+            uplink,
+            ready,
+        };
         let Surroundings { fence, loader } = surroundings;
+        let registry = Registry::default();
         // After the daemon, so that an error here ends its sessions before the workers.
         let mut roster = Roster {
             members,
@@ -143,6 +156,7 @@ impl Daemon {
             fence,
             is_draining: Arc::default(),
             readings: loader.map(|loader| (loader, config.clone())),
+            captures: registry.clone(),
             sessions: HashMap::new(),
         };
         // The workers know all guests before any can connect, so that no guest takes an address
@@ -154,7 +168,8 @@ impl Daemon {
         let manager = Manager::start(roster).context("a thread for the guests")?;
         if !sockets.admin.is_empty() {
             let (observer, guests) = (daemon.observer.clone(), manager.guests_handle().clone());
-            let service = Service { observer, config, guests, is_draining };
+            let captures = daemon.captures.insert(Captures::start(registry)?).handle().clone();
+            let service = Service { observer, config, guests, captures, is_draining };
             daemon.admin = Some(Admin::start(sockets.admin, service).context("admin socket")?);
         }
         daemon.guests = Some(manager);
@@ -369,7 +384,11 @@ fn make_directory(directory: &Path, owner: Option<(u32, u32)>) -> io::Result<()>
 impl Drop for Daemon {
     fn drop(&mut self) {
         self.watch = None;
+        if let Some(captures) = &self.captures {
+            captures.stop();
+        }
         self.admin = None;
+        self.captures = None;
         self.guests = None;
     }
 }

@@ -30,7 +30,8 @@
 //! * threads that interrupt front-ends whose eventfds are slow to signal (`queue::call`), one for
 //!   each function.
 //! * a thread that frees what takes long to free (`memory`).
-//! * a thread that adds and removes guests (`guests`), and one for the admin sockets (`admin`).
+//! * a thread that adds and removes guests (`guests`), one for the admin sockets (`admin`), four
+//!   that write captures, and two that close descriptors of clients (`capture`).
 //!
 //! The modules in short:
 //!
@@ -50,9 +51,9 @@
 //!
 //! Each of these modules uses only those before it: `allocator`, `nearest`, `logger`, `panics`,
 //! `hooks`, `cycles`, `ratelimit`, `service`, `processors`, `jail`, `allowed`, `frames`, `gids`,
-//! `port`, `config`, `socket`, `tcp`, `memory`, `queue`, `translate`, `device`, `net`, `streams`,
-//! `worker`, `vhost`, `command`, `functions`, `session`, `stats`, `guests`,
-//! `admin`, `daemon`, `fuzzing`.
+//! `port`, `capture`, `config`, `socket`, `tcp`, `memory`, `queue`, `translate`, `device`, `net`,
+//! `streams`, `worker`, `vhost`, `command`, `functions`, `session`, `stats`, `guests`, `admin`,
+//! `daemon`, `fuzzing`.
 //!
 //! Two modules convert between the types of `vrdma_abi` and of `vrdma_transport`: `command/` for
 //! the control queue, and `translate/` for the data path and events. No other module names both
@@ -71,6 +72,7 @@
 //! * `guests/` adds, changes and removes guests, at the start and while the daemon runs.
 //! * `stats.rs` collects the counters that an operator can see.
 //! * `admin.rs` serves the admin sockets. `admin/` has their clients, and answers what they ask.
+//! * `capture/` writes what guests send and receive to files of administrators.
 //! * `allocator.rs` (*unsafe*) places large allocations so that the kernel can use huge pages.
 //! * `panics.rs` decides whether a panic ends the process, or only the guests that the step had
 //!   changed (docs/design/panics.md).
@@ -92,7 +94,8 @@
 //!   deleted. `socket/guard.rs` decides who may connect, and `socket/peer.rs` finds out who it is.
 //! * `socket/inherited.rs` (*unsafe*) takes sockets that the daemon inherits as descriptors.
 //!   `socket/connector.rs` connects to front-ends that listen. `socket/side.rs` is one of both
-//!   sides. `socket/admission.rs` keeps new front-ends out. `socket/stream.rs` opens sockets.
+//!   sides. `socket/admission.rs` keeps new front-ends out. `socket/stream.rs` (*unsafe*) opens
+//!   sockets, and has some take no descriptors.
 //! * `session.rs` is the thread of one function of a guest. It accepts the front-end, reads
 //!   vhost-user messages and serves the control queue. `session/inline.rs` runs a session without a
 //!   thread, for fuzzing.
@@ -217,6 +220,7 @@
 //!   link.
 //! * `worker/packets/` carries inter-worker RoCE packets, between the engines of different workers,
 //!   without building frames.
+//! * `worker/captures.rs` begins and ends captures.
 //! * `worker/streams.rs` runs the round of the iWARP connections.
 //! * `worker/inline.rs` and `worker/current_worker.rs` run a worker in the thread of its caller,
 //!   for fuzzing.
@@ -231,6 +235,7 @@
 mod admin;
 pub mod allocator;
 pub mod allowed;
+mod capture;
 mod command;
 pub mod config;
 mod cycles;

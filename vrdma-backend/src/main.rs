@@ -36,6 +36,7 @@ fn run(args: Args) -> Result<()> {
     logger::start(config.log);
     panics::end_the_process();
     raise_file_limit();
+    survive_file_limit();
     // Before the first thread: threads inherit what this does.
     let jail = Jail::prepare(config.jail()).context("jail")?;
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
@@ -121,6 +122,14 @@ fn print(text: &str) -> Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("standard output"),
         _ => Ok(()),
+    }
+}
+
+/// Has a write beyond the limit of files' sizes (`LimitFSIZE=`) fail, and not end the process.
+fn survive_file_limit() {
+    // The handler is enough. That it ran is told by the error of the write.
+    if let Err(error) = signal_hook::flag::register(libc::SIGXFSZ, Arc::default()) {
+        log::warn!("a write beyond the limit of files' sizes ends the daemon: {error}");
     }
 }
 

@@ -32,7 +32,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use stream::stream_socket;
+use stream::{stream_socket, take_no_descriptors};
 
 /// Most connections that may wait to be accepted.
 const BACKLOG: i32 = 16;
@@ -53,6 +53,8 @@ pub struct SocketAccess {
     pub users: Vec<User>,
     /// Name of the guest whose socket it is. `None` for the admin socket.
     pub guest: Option<String>,
+    /// Whether clients may send descriptors.
+    pub takes_descriptors: bool,
 }
 
 /// A listening socket that never blocks. If it was bound here, its file is removed when this is
@@ -111,6 +113,7 @@ impl SocketAccess {
             may_lack_group: false,
             users: Vec::new(),
             guest: None,
+            takes_descriptors: true,
         }
     }
 
@@ -128,7 +131,13 @@ impl SocketAccess {
     /// this host has it, else the group of this process.
     pub fn to_observers() -> SocketAccess {
         let group = Group::named(Config::OBSERVERS).map(|group| group.id);
-        SocketAccess { mode: Mode(0o660), group, may_lack_group: true, ..SocketAccess::private() }
+        SocketAccess {
+            mode: Mode(0o660),
+            group,
+            may_lack_group: true,
+            takes_descriptors: false,
+            ..SocketAccess::private()
+        }
     }
 
     /// Returns the access for a guest's VMM.
@@ -144,6 +153,7 @@ impl SocketAccess {
             may_lack_group: false,
             users: guest.users.clone(),
             guest: Some(guest.configured_name().to_owned()),
+            takes_descriptors: true,
         }
     }
 }
@@ -275,16 +285,38 @@ impl Listener {
     /// # Errors
     /// There is no connection (`WouldBlock`), or the system is out of a resource.
     pub fn accept(&self) -> io::Result<UnixStream> {
+        match self.accept_any()? {
+            Arrival::Welcome(stream) => Ok(stream),
+            Arrival::Refused(_) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// Accepts the next connection, as a blocking stream, and leaves closing it to the caller.
+    ///
+    /// # Errors
+    /// There is no connection (`WouldBlock`), or the system is out of a resource.
+    pub fn accept_any(&self) -> io::Result<Arrival> {
         let (stream, _) = self.bound.lock().expect(NO_PANIC).listener.accept()?;
         stream.set_nonblocking(false)?;
         if let Some(reason) = self.admission.refusal() {
             let mut refusals = self.refusals.lock().expect(NO_PANIC);
             limited!(refusals, Warn; "{}: a front-end is refused: {reason}", self.name);
-            return Err(io::ErrorKind::WouldBlock.into());
+            return Ok(Arrival::Refused(stream));
         }
-        self.guard.check(&stream, &self.name)?;
-        Ok(stream)
+        Ok(match self.guard.check(&stream, &self.name) {
+            Ok(()) => Arrival::Welcome(stream),
+            Err(_) => Arrival::Refused(stream),
+        })
     }
+}
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub enum Arrival {
+    /// Its process may connect.
+    Welcome(UnixStream),
+    /// Its process may not. That is logged.
+    Refused(UnixStream),
 }
 
 impl Bound {
@@ -322,6 +354,9 @@ const NO_PANIC: &str = "no thread panics with it";
 fn bind(path: &Path, access: &SocketAccess) -> Result<(UnixListener, FileId)> {
     let shown = path.display();
     let socket = stream_socket().with_context(|| shown.to_string())?;
+    if !access.takes_descriptors {
+        take_no_descriptors(&socket);
+    }
     let address = SocketAddrUnix::new(path).with_context(|| shown.to_string())?;
     rustix::net::bind(&socket, &address).with_context(|| format!("cannot bind {shown}"))?;
     let file = file_at(path).with_context(|| shown.to_string())?;

@@ -8,8 +8,8 @@
 //!
 //! * [`peers`] has the guests and GIDs of other workers, and [`addresses`] checks the addresses
 //!   that guests want to use;
-//! * [`streams`] serves iWARP connections, [`uplink`] frames and packets, and [`post`] calls the
-//!   engine;
+//! * [`captures`] begins and ends captures, [`streams`] serves iWARP connections, [`uplink`] frames
+//!   and packets, and [`post`] calls the engine;
 //! * [`guests`] adds, starts, stops and resets guests, and [`broken`] ends those of a step that
 //!   panicked;
 //! * [`latencies`] measures some requests, and [`peaks`] samples guests;
@@ -24,6 +24,7 @@
 
 mod addresses;
 mod broken;
+mod captures;
 mod channels;
 #[cfg(any(test, feature = "fuzzing"))]
 mod current_worker;

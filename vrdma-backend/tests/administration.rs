@@ -2,17 +2,21 @@
 //!
 //! Shows: administration.
 
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use tempfile::TempDir;
+use vrdma_admin::capture::{CaptureEnd, CaptureProgress, StartCapture};
 use vrdma_admin::guest::{FunctionKind, Meeting};
 use vrdma_admin::log::Level;
-use vrdma_admin::{Client, ClientError, Fault, Frames, INTERFACES, Reply};
+use vrdma_admin::{Call, Client, ClientError, Fault, Frames, INTERFACES, Reply};
 use vrdma_admin::{daemon, guest, log, mr, port, qp, service, worker};
 
 #[path = "../../testing/guest/src/wait.rs"]
@@ -307,6 +311,255 @@ fn a_drain_has_several_replies_until_all_are_idle() {
     daemon.says("a front-end is refused: the daemon drains");
     client.call(&daemon::Resume {}).unwrap();
     assert!(!client.call(&daemon::GetDaemon {}).unwrap().draining);
+}
+
+/// Begins a capture, and returns its first reply.
+fn begin_capture(client: &mut Client, file: &impl AsFd) -> Result<CaptureProgress, ClientError> {
+    client.follow_with(&StartCapture::default(), &[file.as_fd()])?.next().expect("there is a reply")
+}
+
+#[test]
+fn a_capture_needs_rights_a_file_and_sense() {
+    let daemon = Daemon::start();
+    let file = tempfile::tempfile().unwrap();
+    assert_eq!(refused(begin_capture(&mut daemon.observe(), &file)), Fault::PermissionDenied {});
+    let looked = daemon.observe().follow(&StartCapture::default()).unwrap().next().unwrap();
+    assert_eq!(refused(looked), Fault::PermissionDenied {}, "also without a descriptor");
+    let mut client = daemon.admin();
+    let start = StartCapture::default();
+    assert_eq!(refused(client.call_with(&start, &[file.as_fd()])), Fault::ExpectedMore {});
+    let mut client = daemon.admin();
+    let first = client.follow(&start).unwrap().next().unwrap();
+    assert!(matches!(refused(first), Fault::CaptureNoFile { .. }));
+    let wrong = |start: StartCapture| {
+        let mut client = daemon.admin();
+        refused(client.follow_with(&start, &[file.as_fd()]).unwrap().next().unwrap())
+    };
+    let (text, of) = (|text: &str| Some(text.to_owned()), StartCapture::default);
+    for (start, reason) in [
+        (
+            StartCapture { qpn: Some(0), ..of() },
+            "qpn: 0 is none; a queue pair has a number from 1 to 16777214",
+        ),
+        (
+            StartCapture { peer: text("vm2"), ..of() },
+            "peer: vm2 is no address; write one like 10.0.0.2 or fe80::1",
+        ),
+        (StartCapture { snap: Some(13), ..of() }, "snap: 13 is too little; give 14 bytes or more"),
+        (
+            StartCapture { count: Some(0), ..of() },
+            "count: 0 packets are no capture; leave it out, or give 1 or more",
+        ),
+    ] {
+        match wrong(start) {
+            Fault::InvalidParameter { reason: told, .. } => assert_eq!(told, reason),
+            other => panic!("{other:?}"),
+        }
+    }
+    let missing = wrong(StartCapture { guest: text("vm"), ..of() });
+    assert!(matches!(&missing, Fault::GuestNotFound { reason, .. } if reason.contains("vm1")), "{missing:?}");
+}
+
+#[test]
+fn a_few_captures_run_at_a_time_and_each_ends_by_itself() {
+    let daemon = Daemon::start();
+    let descriptors_before = descriptors(&daemon);
+    let file = tempfile::tempfile().unwrap();
+    let mut clients: Vec<Client> = (0..4).map(|_| daemon.admin()).collect();
+    for client in &mut clients {
+        assert_eq!(begin_capture(client, &file).unwrap().end, None);
+    }
+    let one_more = refused(begin_capture(&mut daemon.admin(), &file));
+    assert!(matches!(one_more, Fault::CaptureTooMany { most: 4, .. }), "{one_more:?}");
+    // One that sends nothing more gets the last counts. The file has a header.
+    let closer = clients[0].closer().unwrap();
+    closer.close().unwrap();
+    let last = last_of(&mut clients[0]);
+    assert_eq!((last.packets, last.missed, last.end), (0, 0, Some(CaptureEnd::Asked)));
+    assert!(last.bytes > 0);
+    // The others leave without a word.
+    drop(clients);
+    wait::until("room for a capture", || begin_capture(&mut daemon.admin(), &file).ok());
+    wait::until("no descriptors of clients", || (descriptors(&daemon) <= descriptors_before).then_some(()));
+}
+
+/// Follows a capture to its end.
+fn last_of(client: &mut Client) -> CaptureProgress {
+    loop {
+        let reply = client.receive().unwrap();
+        if !reply.continues {
+            return reply.result::<CaptureProgress>().unwrap().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_file_that_takes_nothing_ends_a_capture_and_nothing_else() {
+    let daemon = Daemon::start();
+    // The header of the format does not fit. To a process without care this is SIGXFSZ.
+    let pid = Pid::from_raw(daemon.child.id() as i32).unwrap();
+    let limit = Rlimit { current: Some(8), maximum: None };
+    prlimit(Some(pid), Resource::Fsize, limit).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
+    let terminal = std::fs::File::options().read(true).write(true).open("/dev/ptmx").unwrap();
+    let mut client = daemon.admin();
+    for (file, reason) in [(&file, "File too large"), (&null, "to no device"), (&terminal, "to no device")] {
+        let replies = client.follow_with(&StartCapture::default(), &[file.as_fd()]).unwrap();
+        let last = replies.last().unwrap().unwrap();
+        assert_eq!(last.end, Some(CaptureEnd::Failed));
+        assert!(last.reason.as_ref().is_some_and(|told| told.contains(reason)), "{last:?}");
+    }
+    // The connection goes on, and so do captures.
+    assert_eq!(client.call(&guest::ListGuests {}).unwrap().guests.len(), 2);
+    let (reader, writer) = std::io::pipe().unwrap();
+    assert_eq!(begin_capture(&mut client, &writer).unwrap().end, None);
+    // Nothing is captured. That the reader is gone is seen all the same.
+    drop(reader);
+    assert_eq!(last_of(&mut client).end, Some(CaptureEnd::Closed));
+}
+
+#[test]
+fn a_capture_of_a_guest_ends_with_the_guest() {
+    let daemon = Daemon::start();
+    let file = tempfile::tempfile().unwrap();
+    let (mut of_guest, mut of_other, mut of_all) = (daemon.admin(), daemon.admin(), daemon.admin());
+    for (client, name) in [(&mut of_guest, Some("vm2")), (&mut of_other, Some("vm1")), (&mut of_all, None)] {
+        let start = StartCapture { guest: name.map(str::to_owned), ..StartCapture::default() };
+        let first = client.follow_with(&start, &[file.as_fd()]).unwrap().next().unwrap().unwrap();
+        assert_eq!(first.end, None);
+    }
+    let mut client = daemon.admin();
+    let keys = format!("name=vm2,socket={},mac=52:54:00:00:00:02,any-gid=true", daemon.path("b").display());
+    client.call(&guest::RemoveGuest { name: "vm2".into(), force: None }).unwrap();
+    // Another one with its name is another one.
+    client.call(&guest::AddGuest { guest: keys }).unwrap();
+    assert_eq!(last_of(&mut of_guest).end, Some(CaptureEnd::GuestRemoved));
+    for other in [&mut of_other, &mut of_all] {
+        other.closer().unwrap().close().unwrap();
+        assert_eq!(last_of(other).end, Some(CaptureEnd::Asked));
+    }
+}
+
+#[test]
+fn captures_end_with_the_daemon_and_their_clients_are_told() {
+    let mut daemon = Daemon::start();
+    let file = tempfile::tempfile().unwrap();
+    // Another one has a full pipe that nobody reads.
+    let (_reader, writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while rustix::io::write(&writer, &[0; 4096]).is_ok() {}
+    let (mut client, mut stalled) = (daemon.admin(), daemon.admin());
+    begin_capture(&mut client, &file).unwrap();
+    begin_capture(&mut stalled, &writer).unwrap();
+    kill_process(Pid::from_raw(daemon.child.id() as i32).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(last_of(&mut client).end, Some(CaptureEnd::Stopping));
+    assert_eq!(last_of(&mut stalled).end, Some(CaptureEnd::Stopping));
+    assert!(daemon.child.wait().unwrap().success());
+}
+
+/// Returns a socket whose last user waits for two minutes when it closes it, and its peer.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    socket2::SockRef::from(&stream).set_linger(Some(4 * wait::PATIENCE)).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    while stream.write(&[0; 65536]).is_ok() {}
+    (stream, peer)
+}
+
+/// Closing a descriptor may take long. The admin thread has other clients.
+#[test]
+fn descriptors_that_nobody_asked_for_delay_nobody() {
+    let daemon = Daemon::start();
+    let mut client = daemon.admin();
+    let pid = Pid::from_raw(daemon.child.id() as i32).unwrap();
+    let mut peers = Vec::new();
+    // When the daemon goes on, it has the last descriptor of each socket.
+    kill_process(pid, Signal::STOP).unwrap();
+    for _ in 0..3 {
+        let (socket, peer) = lingering();
+        client.send(&Call::of(&guest::ListGuests {}).unwrap(), &[socket.as_fd()]).unwrap();
+        peers.push(peer);
+    }
+    kill_process(pid, Signal::CONT).unwrap();
+    for _ in 0..3 {
+        assert!(client.receive().unwrap().parameters.is_some());
+    }
+    assert_eq!(daemon.admin().call(&guest::ListGuests {}).unwrap().guests.len(), 2);
+}
+
+/// What cannot be closed is not read, and the log says so. Others have a socket of their own.
+#[test]
+fn a_socket_waits_while_many_descriptors_are_to_be_closed() {
+    let daemon = Daemon::start();
+    let mut client = daemon.admin();
+    let pid = Pid::from_raw(daemon.child.id() as i32).unwrap();
+    let call = Call::of(&guest::ListGuests {}).unwrap();
+    let (socket, peer) = lingering();
+    let file = tempfile::tempfile().unwrap();
+    // When the daemon goes on, it has the last descriptor of the socket.
+    kill_process(pid, Signal::STOP).unwrap();
+    client.send(&call, &[socket.as_fd()]).unwrap();
+    drop(socket);
+    client.send(&call, &[file.as_fd(); 100]).unwrap();
+    kill_process(pid, Signal::CONT).unwrap();
+    for _ in 0..2 {
+        assert!(client.receive().unwrap().parameters.is_some());
+    }
+    client.send(&call, &[]).unwrap();
+    daemon.says("descriptors that clients sent take long to be closed");
+    assert_eq!(daemon.observe().call(&guest::ListGuests {}).unwrap().guests.len(), 2);
+    // The socket has nothing to wait for without its peer.
+    drop(peer);
+    assert!(client.receive().unwrap().parameters.is_some());
+    assert_eq!(daemon.admin().call(&guest::ListGuests {}).unwrap().guests.len(), 2);
+}
+
+/// The stream is closed as well, with what has not been read of it.
+#[test]
+fn descriptors_of_a_client_that_is_dropped_delay_nobody() {
+    let daemon = Daemon::start();
+    let pid = Pid::from_raw(daemon.child.id() as i32).unwrap();
+    let mut client = daemon.admin();
+    client.call(&guest::ListGuests {}).unwrap();
+    let (socket, _peer) = lingering();
+    // When the daemon goes on, it has the last descriptor of the socket.
+    kill_process(pid, Signal::STOP).unwrap();
+    // For this the daemon drops the client, and reads nothing more.
+    let nonsense = Call { method: "x".repeat(70_000), ..Call::of(&guest::ListGuests {}).unwrap() };
+    client.send(&nonsense, &[]).unwrap();
+    client.send(&Call::of(&guest::ListGuests {}).unwrap(), &[socket.as_fd()]).unwrap();
+    drop(socket);
+    kill_process(pid, Signal::CONT).unwrap();
+    daemon.says("is disconnected");
+    assert_eq!(daemon.admin().call(&guest::ListGuests {}).unwrap().guests.len(), 2);
+}
+
+#[test]
+fn a_capture_does_not_take_what_came_with_an_earlier_call() {
+    let daemon = Daemon::start();
+    let mut client = daemon.admin();
+    let file = tempfile::tempfile().unwrap();
+    client.call_with(&guest::ListGuests {}, &[file.as_fd()]).unwrap();
+    let first = client.follow(&StartCapture::default()).unwrap().next().unwrap();
+    assert!(matches!(refused(first), Fault::CaptureNoFile { .. }));
+}
+
+/// Those who look send none. If the kernel lets them, nobody keeps it.
+#[test]
+fn a_descriptor_of_one_who_looks_is_not_kept() {
+    let daemon = Daemon::start();
+    let mut client = daemon.observe();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let _ = client.call_with(&guest::ListGuests {}, &[writer.as_fd()]);
+    drop(writer);
+    rustix::io::ioctl_fionbio(&reader, true).unwrap();
+    wait::until("the end of the pipe", || {
+        matches!(rustix::io::read(&reader, &mut [0; 1]), Ok(0)).then_some(())
+    });
+    drop(client);
 }
 
 #[test]

@@ -58,6 +58,11 @@ pub enum Command {
         #[arg(short, long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
         interval: Duration,
     },
+    /// Write what guests send and receive to a file or a program, in the format pcapng
+    ///
+    /// Messages between guests of one host are shown as the packets that they would have been. It
+    /// ends with Ctrl-C. How much was captured is on standard error.
+    Capture(CaptureArgs),
     /// Add, change or remove a guest while the daemon runs
     Guest {
         /// What to do with it.
@@ -186,6 +191,33 @@ pub struct StatsArgs {
     /// Beginnings of names, like guests.vm1.transport
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
+}
+
+/// What to capture, and where to.
+#[derive(Debug, clap::Args)]
+pub struct CaptureArgs {
+    /// Only what this guest sends or receives
+    #[arg(short, long, value_name = "NAME")]
+    pub guest: Option<String>,
+    /// Only what queue pairs of this number send or receive. Decimal or as 0x...
+    #[arg(short, long, value_name = "QPN", value_parser = number)]
+    pub qpn: Option<u32>,
+    /// Only what has this IP address or GID as its source or destination
+    #[arg(short, long, value_name = "ADDRESS")]
+    pub peer: Option<String>,
+    /// Write at most so many bytes of a packet [default: all]
+    #[arg(long, value_name = "BYTES")]
+    pub snap: Option<u32>,
+    /// End after so many packets
+    #[arg(short, long, value_name = "PACKETS")]
+    pub count: Option<u64>,
+    /// End after so many seconds
+    #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
+    pub time: Option<Duration>,
+    /// The file; `-` is standard output. One that exists is replaced when the capture begins
+    /// [default: -]
+    #[arg(short, long, value_name = "FILE")]
+    pub write: Option<PathBuf>,
 }
 
 /// A level of the log.

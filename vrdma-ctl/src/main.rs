@@ -5,6 +5,7 @@
 //!   pairs, regions, workers and ports. `print.rs` prints them, as a table or as JSON.
 //! * `list.rs` and `show.rs` are the commands that look, and `trace.rs` follows a queue pair.
 //! * `log.rs` is the log level, `drain.rs` keeps newcomers out, `save.rs` writes the configuration.
+//! * `capture.rs` captures what guests send and receive.
 //! * `guest.rs` adds, changes and removes guests, and has the configuration read again.
 //! * `counters.rs` flattens counters, and `stats.rs` prints them and their rates. `latency.rs` says
 //!   how long requests took.
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod capture;
 mod connection;
 mod counters;
 mod drain;
@@ -85,6 +87,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
         Command::Trace { guest, qpn, interval } => {
             trace::trace(&connection, args.json, (guest, *qpn), *interval)
         }
+        Command::Capture(what) => capture::capture(&connection, args.json, what),
         Command::Drain { timeout } => drain::drain(&connection, args.json, *timeout),
         Command::Guest { change } => guest::guest(&connection, args.json, change),
         Command::Reload => guest::reload(&connection, args.json),

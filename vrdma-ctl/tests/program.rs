@@ -2,12 +2,15 @@
 
 use clap::Parser;
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
+use vrdma_admin::Reply;
+use vrdma_admin::capture::{CaptureEnd, CaptureProgress};
 use vrdma_backend::config::{Args, Config};
 use vrdma_backend::daemon::Daemon;
 
@@ -317,4 +320,207 @@ fn a_guest_that_stays_busy_makes_drain_fail_in_time() {
     let (code, text) = fails(drain);
     assert_eq!(code, 4, "{text}");
     assert!(text.contains("the time is over") && text.contains("g0"), "{text}");
+}
+
+#[test]
+fn a_capture_goes_to_a_file_or_a_program_and_never_to_a_terminal() {
+    let lab = Lab::new();
+    let file = lab.path("file.pcapng");
+    let line = format!("capture -g vm1 -t 0.1 -w {}", file.display());
+    let output = lab.command("admin", &line).output().unwrap();
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("0 packets, "), "{output:?}");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let written = std::fs::read(&file).unwrap();
+    // The number of a section's header (pcapng 4.1).
+    assert_eq!(written[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+    let output = lab.command("admin", "capture -t 0.1").output().unwrap();
+    assert_eq!(output.stdout, written, "the test reads a pipe");
+    let output = lab.command("admin", "capture -t 0.1 --json").output().unwrap();
+    let told: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!((told["packets"].as_u64(), told["end"].as_str()), (Some(0), Some("asked")));
+
+    let (status, complaint) = fails(lab.command("observe", "capture").output().unwrap());
+    assert_eq!(status, 1);
+    assert!(complaint.contains("this socket is for those who look"), "{complaint}");
+    // Opening some devices does something.
+    for other in ["/dev/full", "/dev", &lab.path("admin").display().to_string()] {
+        let (status, complaint) =
+            fails(lab.command("admin", &format!("capture -w {other}")).output().unwrap());
+        assert!(status == 1 && complaint.contains("it is neither a file nor a pipe"), "{complaint}");
+    }
+    let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
+    let (status, complaint) = fails(lab.command("admin", "capture").stdout(null).output().unwrap());
+    assert_eq!(status, 1);
+    assert!(complaint.contains("the capture has ended: a capture goes to a file"), "{complaint}");
+    let (status, complaint) = fails(lab.command("admin", "capture -g vm -w -").output().unwrap());
+    assert!(status == 1 && complaint.contains("vm1"), "{complaint}");
+    let terminal = std::fs::File::options().read(true).write(true).open("/dev/ptmx");
+    if let Ok(terminal) = terminal {
+        let output = lab.command("admin", "capture -c 1").stdout(terminal).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert!(complaint.contains("wireshark -k -i -"), "{complaint}");
+    }
+}
+
+#[test]
+fn a_file_that_is_there_stays_as_it_is_until_the_capture_begins() {
+    let lab = Lab::new();
+    let (file, link) = (lab.path("kept.pcapng"), lab.path("link.pcapng"));
+    std::fs::write(&file, "earlier").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let names = |lab: &Lab| {
+        let entries = std::fs::read_dir(lab.path("")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = names(&lab);
+    for (socket, filter) in
+        [("observe", "-c 1"), ("admin", "-g nobody"), ("admin", "-q 0"), ("admin", "--snap 1")]
+    {
+        let (status, complaint) =
+            fails(lab.command(socket, &format!("capture {filter} -w {}", file.display())).output().unwrap());
+        assert_eq!(status, 1, "{complaint}");
+        assert_eq!(std::fs::read(&file).unwrap(), b"earlier", "{filter}");
+    }
+    assert_eq!(names(&lab), before, "nothing is left behind");
+    // Who has the former file open keeps it.
+    let mut former = std::fs::File::open(&file).unwrap();
+    let output = lab.command("admin", &format!("capture -t 0.1 -w {}", link.display())).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(std::fs::read(&file).unwrap()[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    let mut text = String::new();
+    former.read_to_string(&mut text).unwrap();
+    assert_eq!((text.as_str(), names(&lab)), ("earlier", before));
+}
+
+#[test]
+fn links_are_followed_unless_they_are_those_of_others() {
+    let lab = Lab::new();
+    let (file, link, second) = (lab.path("new.pcapng"), lab.path("link.pcapng"), lab.path("second.pcapng"));
+    // They lead to a file that is not there.
+    std::os::unix::fs::symlink("new.pcapng", &link).unwrap();
+    std::os::unix::fs::symlink(&link, &second).unwrap();
+    let capture =
+        |to: &Path| lab.command("admin", &format!("capture -t 0.1 -w {}", to.display())).output().unwrap();
+    let output = capture(&second);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(std::fs::read(&file).unwrap()[..4], [0x0a, 0x0d, 0x0d, 0x0a]);
+    for link in [&link, &second] {
+        assert!(std::fs::symlink_metadata(link).unwrap().is_symlink());
+    }
+    // Only root can make another user's link.
+    if std::os::unix::fs::lchown(&link, Some(1), Some(1)).is_ok() {
+        std::fs::write(&file, "earlier").unwrap();
+        for link in [&link, &second] {
+            let (status, complaint) = fails(capture(link));
+            assert!(status == 1 && complaint.contains("a symbolic link of another user"), "{complaint}");
+        }
+        assert_eq!(std::fs::read(&file).unwrap(), b"earlier");
+    }
+    let around = lab.path("around");
+    std::os::unix::fs::symlink("around", &around).unwrap();
+    assert_eq!(fails(capture(&around)).0, 1, "it leads to itself");
+}
+
+/// Opening one that nobody reads would wait for a reader.
+#[test]
+fn a_pipe_is_written_to_if_somebody_reads_it() {
+    use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
+    let lab = Lab::new();
+    let pipe = lab.path("pipe");
+    mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+    let line = format!("capture -t 0.1 -w {}", pipe.display());
+    let mut child =
+        lab.command("admin", &line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait::until("the end of the program", || child.try_wait().unwrap());
+    let (status, complaint) = fails(child.wait_with_output().unwrap());
+    assert!(status == 1 && complaint.contains("nobody reads it"), "{complaint}");
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    let mut reader = std::fs::File::options().read(true).custom_flags(flags).open(&pipe).unwrap();
+    let output = lab.command("admin", &line).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let mut head = [0; 4];
+    reader.read_exact(&mut head).unwrap();
+    assert_eq!(head, [0x0a, 0x0d, 0x0d, 0x0a]);
+    // Only root can make another user's pipe. That user would read what guests send.
+    if std::os::unix::fs::chown(&pipe, Some(1), Some(1)).is_ok() {
+        let (status, complaint) = fails(lab.command("admin", &line).output().unwrap());
+        assert!(status == 1 && complaint.contains("it is a pipe of another user"), "{complaint}");
+    }
+}
+
+/// A shell names the pipe of a process so, and standard output.
+#[test]
+fn an_open_pipe_is_written_to_by_its_name() {
+    let lab = Lab::new();
+    for name in ["/dev/fd/1", "/dev/stdout", "-"] {
+        let output = lab.command("admin", &format!("capture -t 0.1 -w {name}")).output().unwrap();
+        assert!(output.status.success(), "{name}: {output:?}");
+        assert_eq!(output.stdout[..4], [0x0a, 0x0d, 0x0d, 0x0a], "{name}");
+    }
+}
+
+/// The daemon may be busy when the capture is to begin.
+#[test]
+fn the_time_of_a_capture_begins_with_it() {
+    let dir = TempDir::new().unwrap();
+    let socket = dir.path().join("admin");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let mut command = program("capture -t 0.1");
+    command.arg("--socket").arg(&socket).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let (mut daemon, _) = wait::until("the call", || listener.accept().ok());
+    daemon.set_nonblocking(false).unwrap();
+    daemon.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+    let mut call = Vec::new();
+    BufReader::new(&daemon).read_until(0, &mut call).unwrap();
+    assert!(String::from_utf8_lossy(&call).contains("org.vrdma.Capture.Start"));
+    let reason = "the time is over meanwhile; if the pause is too short, nothing is found";
+    wait::pause(Duration::from_millis(300), reason);
+    daemon.set_nonblocking(true).unwrap();
+    let more = daemon.read(&mut [0; 1]);
+    assert!(more.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "it waits for the first reply");
+    daemon.set_nonblocking(false).unwrap();
+    let reply = |end: Option<CaptureEnd>| {
+        let progress = CaptureProgress { end, ..CaptureProgress::default() };
+        Reply { continues: end.is_none(), ..Reply::of(&progress) }.emit()
+    };
+    daemon.write_all(&reply(None)).unwrap();
+    assert_eq!(daemon.read(&mut [0; 1]).unwrap(), 0, "it sends nothing more when the time is over");
+    daemon.write_all(&reply(Some(CaptureEnd::Asked))).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn a_capture_ends_at_a_signal() {
+    let lab = Lab::new();
+    let mut command = lab.command("admin", "capture");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut head = [0; 4];
+    child.stdout.as_mut().unwrap().read_exact(&mut head).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains(" packets, "), "{output:?}");
+}
+
+/// The program behind the pipe may end first, also while no guest sends anything.
+#[test]
+fn a_capture_ends_with_its_reader() {
+    let lab = Lab::new();
+    let mut child =
+        lab.command("admin", "capture").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut reader = child.stdout.take().unwrap();
+    reader.read_exact(&mut [0; 4]).unwrap();
+    drop(reader);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("0 packets, "), "{output:?}");
 }

@@ -5,6 +5,7 @@
 
 mod administration;
 mod both;
+mod captures;
 mod cloud_hypervisor;
 mod control;
 mod control_fuzz;

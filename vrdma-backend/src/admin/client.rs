@@ -2,15 +2,18 @@
 //!
 //! A client speaks varlink, or has one line as its request. Its first byte tells which.
 
-use super::methods::{Answer, ReplyToCome, Turn, answer, answer_line};
+use super::capture::{self, ClientCapture};
+use super::methods::{Answer, ReplyToCome, Turn, answer, answer_capture, answer_line};
 use super::service::{Rights, Service};
-use crate::session::retry;
+use super::stream::{ClientStream, ROOM_LOOK, ReadPart};
+use crate::capture::{DescriptorKeeper, SentDescriptor};
 use crate::socket::Peer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
-use vrdma_admin::{Call, Fault, Frames, Reply};
+use vrdma_admin::capture::StartCapture;
+use vrdma_admin::{Call, Fault, Frames, Method, Reply};
 
 /// How long a client may take to send the rest of a request, or to read more of its answer. After
 /// that it is dropped.
@@ -65,9 +68,11 @@ pub enum Offence {
 /// A connected client.
 #[derive(Debug)]
 pub struct Client {
-    stream: UnixStream,
+    stream: ClientStream,
     rights: Rights,
     frames: Frames,
+    /// The last descriptor that came with the bytes that are still to be served.
+    descriptor: Option<SentDescriptor>,
     /// Whether the client speaks varlink; `None` until its first byte has come.
     is_varlink: Option<bool>,
     /// Whether the client sends nothing more.
@@ -93,23 +98,32 @@ pub struct Client {
 /// A call that is answered again and again, until the client leaves.
 #[derive(Debug)]
 struct Subscription {
-    call: Call,
+    topic: Topic,
     interval: Duration,
     due: Instant,
 }
 
+/// What a subscription is about.
+#[derive(Debug)]
+enum Topic {
+    /// A call that is carried out again for each answer.
+    Call(Call),
+    /// A capture, of which the client is told.
+    Capture(Box<ClientCapture>),
+}
+
 impl Client {
-    /// Takes a connection.
+    /// Takes a connection. `keeper` has the descriptors closed that come by it.
     ///
     /// # Errors
     /// The system refuses to make it non-blocking.
-    pub fn new(stream: UnixStream, rights: Rights) -> io::Result<Client> {
-        stream.set_nonblocking(true)?;
+    pub fn new(stream: UnixStream, rights: Rights, keeper: DescriptorKeeper) -> io::Result<Client> {
         let now = Instant::now();
         Ok(Client {
-            stream,
+            stream: ClientStream::new(stream, keeper)?,
             rights,
             frames: Frames::new(MAX_MESSAGE),
+            descriptor: None,
             is_varlink: None,
             ended: false,
             may_have_request: false,
@@ -168,7 +182,7 @@ impl Client {
 
     /// Returns the process that connected, as messages name it.
     pub fn shown(&self) -> String {
-        Peer::of(&self.stream).map_or("a client".to_owned(), |peer| peer.to_string())
+        Peer::of(self.stream.get()).map_or("a client".to_owned(), |peer| peer.to_string())
     }
 
     /// Continues without blocking. Returns why the connection ends, if it does.
@@ -200,7 +214,7 @@ impl Client {
         self.publish(service, now);
         if now >= self.rests_until && self.answer.is_empty() && self.pending.is_none() {
             if !self.may_have_request && !self.ended {
-                self.read()?;
+                self.read(now)?;
             }
             self.serve(service);
         }
@@ -216,18 +230,36 @@ impl Client {
         })
     }
 
+    /// Sends the last reply of a capture, if there is one. The daemon is about to end.
+    pub fn part(&mut self) {
+        let now = Instant::now();
+        let Some(Subscription { topic: Topic::Capture(capture), .. }) = &mut self.subscription else {
+            return;
+        };
+        if let Some((reply, true)) = capture.next_reply(now) {
+            self.send(&reply.emit());
+            // A client that does not read it has no time left.
+            let _ = self.write(now);
+        }
+    }
+
     /// Whether the client has closed its socket.
     fn is_gone(&self) -> io::Result<bool> {
-        let mut fds = [PollFd::new(&self.stream, PollFlags::empty())];
+        Ok(self.polled(PollFlags::empty())?.intersects(PollFlags::HUP | PollFlags::ERR))
+    }
+
+    /// Returns what is so at present, of these flags and those of the end.
+    fn polled(&self, flags: PollFlags) -> io::Result<PollFlags> {
+        let mut fds = [PollFd::new(&self.stream, flags)];
         poll(&mut fds, Some(&Timespec::default()))?;
-        Ok(fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR))
+        Ok(fds[0].revents())
     }
 
     /// Sends what it can of the answer. Returns whether all of it is sent.
     fn write(&mut self, now: Instant) -> io::Result<bool> {
         let mut sent = 0;
         while sent < self.answer.len() {
-            match at_once(|| self.stream.write(&self.answer[sent..]))? {
+            match self.stream.write(&self.answer[sent..])? {
                 Some(count) => sent += count,
                 None => break,
             }
@@ -245,14 +277,28 @@ impl Client {
         // Answers that were missed meanwhile are left out.
         each.due = (each.due + each.interval).max(now);
         let start = Instant::now();
+        let call = match &mut each.topic {
+            Topic::Call(call) => call,
+            Topic::Capture(capture) => {
+                if self.ended {
+                    capture.stop();
+                }
+                let Some((reply, is_last)) = capture.next_reply(now) else { return };
+                self.active = now;
+                if is_last {
+                    self.end_subscription();
+                }
+                return self.send(&Reply { continues: !is_last, ..reply }.emit());
+            }
+        };
         self.active = now;
-        let reply = match answer(service, &each.call, self.rights, Turn::Next) {
+        let reply = match answer(service, call, self.rights, Turn::Next) {
             Ok(Answer::Each(reply, _)) => Reply { continues: true, ..reply },
             Ok(Answer::Once(reply)) => {
                 self.end_subscription();
                 reply
             }
-            Ok(Answer::Later(_)) => unreachable!("calls that change guests have one reply"),
+            Ok(Answer::Later(_) | Answer::Capture(_)) => unreachable!("such calls are made once"),
             Err(fault) => {
                 self.end_subscription();
                 Reply::fault(&fault)
@@ -276,10 +322,30 @@ impl Client {
         self.until = Some(Instant::now() + PATIENCE);
     }
 
-    /// Reads what has come.
-    fn read(&mut self) -> io::Result<()> {
+    /// Reads what has come, if the descriptors that come with it can be taken.
+    fn read(&mut self, now: Instant) -> io::Result<()> {
+        if !self.stream.has_room() {
+            self.rests_until = now + ROOM_LOOK;
+            // The rest of a request may have come.
+            self.until = self.until.map(|_| now + PATIENCE);
+            let sends_no_more = self.polled(PollFlags::RDHUP)?.contains(PollFlags::RDHUP);
+            if let Some(Subscription { topic: Topic::Capture(capture), .. }) = &mut self.subscription
+                && sends_no_more
+            {
+                capture.stop();
+            }
+            return Ok(());
+        }
         let mut bytes = [0; CHUNK];
-        let Some(count) = at_once(|| self.stream.read(&mut bytes))? else { return Ok(()) };
+        let Some(ReadPart { count, descriptors }) = self.stream.read(&mut bytes)? else { return Ok(()) };
+        // Only an administrator has captures. A call that is answered again and again has what it
+        // needs.
+        if self.rights == Rights::Administer
+            && self.subscription.is_none()
+            && let Some(last) = descriptors.into_iter().next_back()
+        {
+            self.descriptor = Some(last);
+        }
         self.ended = count == 0;
         self.may_have_request = true;
         self.frames.add(&bytes[..count]);
@@ -303,6 +369,10 @@ impl Client {
         if served {
             self.active = start;
             self.rests_until = start + rest_after(start.elapsed());
+            if self.frames.waiting() == 0 {
+                // It came with a call that needs none. No later one has it.
+                self.descriptor = None;
+            }
         } else {
             self.may_have_request = false;
             let is_within = self.frames.waiting() != 0 && self.subscription.is_none();
@@ -355,13 +425,25 @@ impl Client {
         self.send(&Reply::fault(&Fault::BadMessage { reason }).emit());
     }
 
+    /// Sends the first answer of several.
+    fn subscribe(&mut self, topic: Topic, interval: Duration, first: Reply) {
+        let due = Instant::now() + interval;
+        self.subscription = Some(Subscription { topic, interval, due });
+        self.send(&Reply { continues: true, ..first }.emit());
+    }
+
     fn call(&mut self, service: &Service, call: Call) {
-        let reply = match answer(service, &call, self.rights, Turn::First) {
+        let answer = match call.method == StartCapture::NAME {
+            true => answer_capture(service, &call, self.rights, self.descriptor.take()),
+            false => answer(service, &call, self.rights, Turn::First),
+        };
+        let reply = match answer {
             Ok(Answer::Each(reply, interval)) if call.more && !call.oneway => {
-                let due = Instant::now() + interval;
-                self.subscription = Some(Subscription { call, interval, due });
-                self.send(&Reply { continues: true, ..reply }.emit());
-                return;
+                return self.subscribe(Topic::Call(call), interval, reply);
+            }
+            Ok(Answer::Capture(capture)) => {
+                let reply = capture.first_reply();
+                return self.subscribe(Topic::Capture(capture), capture::LOOK, reply);
             }
             Ok(Answer::Later(pending)) => {
                 self.pending = Some((pending, !call.oneway));
@@ -381,10 +463,23 @@ fn rest_after(took: Duration) -> Duration {
     took + (took * REST).min(LONGEST_REST)
 }
 
-/// Calls a non-blocking function. Returns `None` if it would have to wait.
-fn at_once<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<Option<T>> {
-    match retry(call) {
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
-        result => result.map(Some),
+#[cfg(test)]
+mod tests {
+    use super::super::stream::tests::send;
+    use super::*;
+    use rustix::net::SendFlags;
+
+    #[test]
+    fn those_who_look_have_no_descriptors_for_their_calls() {
+        for (rights, has_one) in [(Rights::Observe, false), (Rights::Administer, true)] {
+            let (keeper, closed) = DescriptorKeeper::new();
+            let (peer, stream) = UnixStream::pair().unwrap();
+            let mut client = Client::new(stream, rights, keeper).unwrap();
+            let (_reader, writer) = io::pipe().unwrap();
+            send(&peer, &writer, SendFlags::empty());
+            client.read(Instant::now()).unwrap();
+            assert_eq!(client.descriptor.is_some(), has_one, "{rights:?}");
+            assert!(!closed.is_empty(), "another thread closes the others");
+        }
     }
 }

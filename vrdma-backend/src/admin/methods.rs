@@ -1,9 +1,11 @@
 //! Answers calls: finds the method, checks the client's rights, and has the method answered.
 
+use super::capture::{self, ClientCapture};
 use super::objects;
 use super::overview;
 use super::parameters::parse;
 use super::service::{Rights, Service, stuck};
+use crate::capture::SentDescriptor;
 use crate::guests::{Change, ChangeAnswer, Changed, Refusal};
 use crossbeam_channel::TryRecvError;
 use serde_json::json;
@@ -24,6 +26,8 @@ pub enum Answer {
     Each(Reply, Duration),
     /// The reply comes when this is done.
     Later(ReplyToCome),
+    /// A capture, which has several replies. It ends with the client.
+    Capture(Box<ClientCapture>),
 }
 
 /// A change of the guests that is being carried out, for a call.
@@ -95,10 +99,7 @@ pub fn answer_line(service: &Service, line: &[u8]) -> String {
 /// # Errors
 /// The call is refused.
 pub fn answer(service: &Service, call: &Call, rights: Rights, turn: Turn) -> Result<Answer, Fault> {
-    let method = known(call)?;
-    if rights == Rights::Observe && !LOOKING.contains(&method) {
-        return Err(Fault::PermissionDenied {});
-    }
+    let method = permitted(call, rights)?;
     if call.method == daemon::GetStats::NAME {
         let _held = service.observer.hold();
         let (stats, interval) = overview::stats(service, parse(call.parameters.clone())?)?;
@@ -143,6 +144,27 @@ pub fn answer(service: &Service, call: &Call, rights: Rights, turn: Turn) -> Res
         _ => return Err(Fault::MethodNotImplemented { method: method.to_owned() }),
     };
     Ok(Answer::Once(reply))
+}
+
+/// Begins a capture to a descriptor that came with a call.
+///
+/// # Errors
+/// The call is refused.
+pub fn answer_capture(
+    service: &Service,
+    call: &Call,
+    rights: Rights,
+    descriptor: Option<SentDescriptor>,
+) -> Result<Answer, Fault> {
+    permitted(call, rights)?;
+    capture::begin(service, call, descriptor).map(|capture| Answer::Capture(Box::new(capture)))
+}
+
+/// Returns the name of the method that a call names, if the client may call it.
+fn permitted(call: &Call, rights: Rights) -> Result<&str, Fault> {
+    let method = known(call)?;
+    let is_allowed = rights == Rights::Administer || LOOKING.contains(&method);
+    if is_allowed { Ok(method) } else { Err(Fault::PermissionDenied {}) }
 }
 
 /// Begins a change of the guests, if the call asks for one.
@@ -231,11 +253,13 @@ fn description(get: GetDescription) -> Result<Description, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vrdma_admin::capture::StartCapture;
 
     #[test]
     fn each_method_is_for_those_who_look_or_changes_something() {
         let writing = [
             log::SetLog::NAME,
+            StartCapture::NAME,
             daemon::Drain::NAME,
             daemon::Reload::NAME,
             daemon::Resume::NAME,

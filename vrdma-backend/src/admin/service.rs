@@ -1,5 +1,6 @@
 //! What the admin sockets know of the daemon, and how they ask its workers.
 
+use crate::capture::{CapturesHandle, DescriptorKeeper};
 use crate::guests::{CurrentConfig, GuestsHandle};
 use crate::nearest::no_such;
 use crate::stats::{Observed, Observer};
@@ -26,11 +27,21 @@ pub struct Service {
     pub config: CurrentConfig,
     /// Changes the guests.
     pub guests: GuestsHandle,
+    /// Begins captures.
+    pub captures: CapturesHandle,
     /// Whether the daemon takes nothing new.
     pub is_draining: Arc<AtomicBool>,
 }
 
 impl Service {
+    /// Returns what keeps the descriptors of these clients.
+    pub fn keeper(&self, rights: Rights) -> &DescriptorKeeper {
+        match rights {
+            Rights::Observe => self.captures.observers_keeper(),
+            Rights::Administer => self.captures.keeper(),
+        }
+    }
+
     /// Returns a guest by its name.
     ///
     /// # Errors

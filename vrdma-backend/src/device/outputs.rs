@@ -5,6 +5,7 @@ mod notifications;
 use super::Device;
 use super::clock::Clock;
 use super::moderation::Timers;
+use crate::capture::{CapturedMessage, MessageEnd, Tap};
 use crate::cycles::{self, Stage};
 use crate::panics::{self, Panicked};
 use crate::queue::cq::CqeSlot;
@@ -12,8 +13,11 @@ use crate::ratelimit::{RateLimit, limited};
 use crate::translate::cqe::CqeWords;
 use crate::translate::event::AsyncEvent;
 use std::time::Duration;
-use vrdma_transport::{Completion, CqId, DeviceId, Event, Sink, WatchedEnd, WcStatus};
+use vrdma_transport::{
+    Completion, CqId, DeviceId, Event, Mirror, MirrorEnds, PacketPayload, Sink, WatchedEnd, WcStatus,
+};
 use vrdma_wire::num::Qpn;
+use vrdma_wire::roce::Packet;
 
 /// All devices of a worker, and the output for them.
 #[derive(Debug, Default)]
@@ -43,6 +47,8 @@ pub struct Outputs {
     /// Devices that are to end, and the reason.
     pub broken: Vec<(Broken, Vec<DeviceId>)>,
     overruns: RateLimit,
+    /// Captures of messages within the worker.
+    pub tap: Tap,
     /// Whether events wait for buffers. A worker that does not sleep retries them every
     /// `RETRY_TURNS` rounds.
     waiting: bool,
@@ -123,6 +129,11 @@ impl Outputs {
     /// Returns all devices.
     pub fn devices(&mut self) -> impl Iterator<Item = &mut Device> {
         self.devices.iter_mut().flatten()
+    }
+
+    /// Returns all devices, to look at them.
+    pub fn all_devices(&self) -> impl Iterator<Item = &Device> + Clone {
+        self.devices.iter().flatten()
     }
 
     /// Queues an asynchronous event.
@@ -310,9 +321,33 @@ impl Sink for Outputs {
         let took = Duration::from_nanos(self.clock.now().0.saturating_sub(end.since.0));
         self.device(id).latencies.add(end, took);
     }
+
+    #[inline(always)]
+    fn mirror(&mut self) -> Option<&mut dyn Mirror> {
+        if self.tap.is_on() { Some(self) } else { None }
+    }
+}
+
+impl Mirror for Outputs {
+    fn wants(&mut self, ends: MirrorEnds) -> bool {
+        self.tap.wants(self.captured(ends))
+    }
+
+    fn packet(&mut self, ends: MirrorEnds, packet: &Packet, payload: &dyn PacketPayload) {
+        self.tap.message(self.captured(ends), packet, payload);
+    }
 }
 
 impl Outputs {
+    /// Returns a message between these queue pairs, as captures know it.
+    fn captured(&self, ends: MirrorEnds) -> CapturedMessage<'_> {
+        let end = |(id, qpn): (DeviceId, Qpn)| {
+            let device = self.devices[id.0 as usize].as_ref().expect("it has just sent or received");
+            MessageEnd { guest: device.guest.configured_name(), qpn }
+        };
+        CapturedMessage { from: end(ends.from), to: ends.to.map(end) }
+    }
+
     /// Logs events that report a failure of a QP.
     #[cold]
     fn tell_of_failure(&mut self, id: DeviceId, event: Event) {

@@ -4,6 +4,7 @@
 
 use crate::allowed::OTHER_TAGS;
 use vrdma_wire::eth;
+use vrdma_wire::num::Mac;
 
 /// Protocol numbers (IANA).
 pub const ICMP: u8 = 1;
@@ -58,6 +59,16 @@ pub fn untag(head: &[u8]) -> Option<(u16, usize)> {
             ethertype => return Some((ethertype, at + 2)),
         }
     }
+}
+
+/// Whether a group address is one of IPv4 (RFC 1112, 6.4) or IPv6 (RFC 2464, 7).
+pub fn is_ip_group(dst: Mac) -> bool {
+    dst.0[..3] == [0x01, 0x00, 0x5e] && dst.0[3] < 0x80 || dst.0[..2] == [0x33, 0x33]
+}
+
+/// Whether a destination is reserved for bridges: 01:80:c2:00:00:00 to 0f.
+pub fn is_reserved(dst: Mac) -> bool {
+    dst.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && dst.0[5] < 0x10
 }
 
 impl Ip {

@@ -14,7 +14,7 @@ mod sum;
 mod tcp;
 
 pub use checksum::complete;
-pub use headers::{Fragment, ICMPV6, Ip, UDP, untag, word};
+pub use headers::{Fragment, ICMPV6, Ip, UDP, is_ip_group, is_reserved, untag, word};
 pub use offload::{BadHeader, HEADER, VirtioOffload};
 pub use sum::sum;
 pub use tcp::{TCP_CHECKSUM, TcpLayout, complete_tcp};

@@ -5,6 +5,7 @@ use super::current::CurrentConfig;
 use super::difference::Difference;
 use super::fence;
 use super::sockets::{GuestSockets, guest_sockets};
+use crate::capture::Registry;
 use crate::config::{Config, GuestConfig, MeetingPlace, Qos, QosChange};
 use crate::functions::{EthernetFunction, RdmaFunction};
 use crate::jail::Plan;
@@ -54,6 +55,8 @@ pub struct Roster {
     pub is_draining: Arc<AtomicBool>,
     /// Reads the configuration again; and how it was read last.
     pub readings: Option<(Loader, Config)>,
+    /// The captures of administrators. Those of a guest end with it.
+    pub captures: Registry,
     /// The sessions of each guest, by its name in the configuration.
     pub sessions: HashMap<String, Vec<Session>>,
 }
@@ -284,6 +287,8 @@ impl Roster {
             let _alone = self.observer.membership.write().expect("no thread panics with it");
             self.observer.remove(name);
         }
+        // After that none begins. The guest's addresses may be those of another one later.
+        self.captures.guest_left(name);
         self.members.dismiss(functions, places, &self.all_functions())
     }
 

@@ -25,11 +25,13 @@ pub enum Kind {
     Manager,
     /// The thread of the admin socket.
     Admin,
+    /// A thread that writes a capture of an administrator, or closes descriptors of clients.
+    Capture,
     /// The thread that binds sockets again.
     Sockets,
     /// Threads that need little: ringers, the reaper, the watch on the workers.
     Helper,
-    /// Threads that the uplink started before the jail: DPDK's, and the writer of a capture.
+    /// Threads that the uplink started before the jail: DPDK's, and the writer of `--capture`.
     Uplink,
 }
 
@@ -44,6 +46,7 @@ impl Kind {
             Kind::Session => &[Kind::Session],
             Kind::Manager => &[Kind::Manager, Kind::Session, Kind::Helper],
             Kind::Admin => &[Kind::Admin],
+            Kind::Capture => &[Kind::Capture],
             Kind::Sockets => &[Kind::Sockets],
             Kind::Helper => &[Kind::Helper],
             Kind::Uplink => &[Kind::Uplink],
@@ -52,13 +55,14 @@ impl Kind {
 }
 
 /// All kinds, with their names in lists.
-pub const KINDS: [(&str, Kind); 9] = [
+pub const KINDS: [(&str, Kind); 10] = [
     ("start", Kind::Start),
     ("main", Kind::Main),
     ("worker", Kind::Worker),
     ("session", Kind::Session),
     ("manager", Kind::Manager),
     ("admin", Kind::Admin),
+    ("capture", Kind::Capture),
     ("sockets", Kind::Sockets),
     ("helper", Kind::Helper),
     ("uplink", Kind::Uplink),

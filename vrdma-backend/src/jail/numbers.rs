@@ -52,7 +52,7 @@ macro_rules! table {
 #[rustfmt::skip]
 const CALLS: &[(&str, i64)] = table! {
     read SYS_read, write SYS_write, readv SYS_readv, writev SYS_writev, pread64 SYS_pread64,
-    pwrite64 SYS_pwrite64, close SYS_close, dup SYS_dup, dup3 SYS_dup3, fcntl SYS_fcntl,
+    pwrite64 SYS_pwrite64, pwritev2 SYS_pwritev2, close SYS_close, dup SYS_dup, dup3 SYS_dup3, fcntl SYS_fcntl,
     lseek SYS_lseek, ftruncate SYS_ftruncate, fallocate SYS_fallocate, fsync SYS_fsync,
     fstat SYS_fstat, newfstatat SYS_newfstatat, statx SYS_statx, fstatfs SYS_fstatfs,
     statfs SYS_statfs, openat SYS_openat, readlinkat SYS_readlinkat, getdents64 SYS_getdents64,
@@ -133,6 +133,8 @@ const VALUES: &[(&str, u64)] = &[
     // The libc crate does not have it.
     ("F_SETSIG", 10),
     ("SOL_SOCKET", libc::SOL_SOCKET as u64),
+    ("SO_OOBINLINE", libc::SO_OOBINLINE as u64),
+    ("SO_PASSRIGHTS", 83),
     ("SOL_PACKET", libc::SOL_PACKET as u64),
     ("PROT_EXEC", libc::PROT_EXEC as u64),
     ("AF_UNIX", libc::AF_UNIX as u64),

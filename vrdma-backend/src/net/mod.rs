@@ -8,6 +8,7 @@
 //! | `rings`, `virtqueues` | when does a virtqueue run? |
 //! | `switch`, `verdict`, `table` | where does a frame go? |
 //! | `outlets`, `nic`, `local_receivers` | how does it get there? |
+//! | `captured` | what do captures see? |
 //! | `claims` | does a guest use only its own addresses? |
 //! | `steer` | is a frame for a guest's TCP in this process, and is its source genuine? |
 //! | `turn` | how much of a guest is served in one round? |
@@ -21,6 +22,7 @@
 //! buffers to the receiver's.
 
 mod bucket;
+mod captured;
 mod claims;
 mod finish;
 mod frame;
@@ -49,6 +51,7 @@ pub use switch::{Member, SwitchCounters};
 pub use verdict::{SwitchPort, Verdict};
 
 use crate::allowed::Listed;
+use crate::capture::{CapturePlace, FrameSource, Seen, Tap};
 use crate::config::Qos;
 use crate::panics::Panicked;
 use crate::queue::chains::{ChainError, ChainQueue};
@@ -95,6 +98,8 @@ pub struct Net {
     switch: Switch,
     mtu: usize,
     violations: RateLimit,
+    /// Captures of frames, and of packets that the engine sends.
+    pub tap: Tap,
 }
 
 /// The counters of a guest's Ethernet function.
@@ -149,6 +154,7 @@ impl Net {
             switch,
             mtu: mtu.into(),
             violations,
+            tap: Tap::default(),
         }
     }
 
@@ -221,6 +227,8 @@ impl Net {
     }
 
     /// Forwards a frame that came from the uplink or another worker.
+    ///
+    /// Captures see those from the uplink. Another worker has shown its own.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -229,13 +237,49 @@ impl Net {
         uplink: &mut dyn SwitchUplink,
         local: &mut dyn LocalReceivers,
     ) {
+        self.receive_from(now, frame, (from, from == SwitchPort::Uplink), uplink, local);
+    }
+
+    /// Forwards a copy of a frame that came from the uplink to another worker, which has shown it
+    /// to captures.
+    pub fn receive_copy(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        uplink: &mut dyn SwitchUplink,
+        local: &mut dyn LocalReceivers,
+    ) {
+        self.receive_from(now, frame, (SwitchPort::Uplink, false), uplink, local);
+    }
+
+    fn receive_from(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        (from, is_captured): (SwitchPort, bool),
+        uplink: &mut dyn SwitchUplink,
+        local: &mut dyn LocalReceivers,
+    ) {
         self.outlets.uplink.uplink_received += 1;
         self.outlets.rates.see(now);
-        let frame = FrameView::bytes(frame);
+        let frame = FrameView::bytes(bytes);
         let verdict = self.switch.decide(now, frame.headers(), frame.head(), from);
         let verdict = steer(&mut self.switch, &self.have_tcp, verdict, (frame.headers(), from), local);
+        if is_captured && self.tap.is_on() {
+            self.show_received(verdict, bytes);
+        }
         self.outlets.overhear(&self.have_tcp, verdict, &frame, local);
         self.outlets.forward(&self.switch, verdict, &frame, from, uplink, local);
+    }
+
+    /// Shows a frame that came from the wire to captures. `verdict` is where it goes.
+    #[cold]
+    fn show_received(&self, verdict: Verdict, frame: &[u8]) {
+        let source = match verdict {
+            Verdict::Drop(_) => FrameSource::Dropped(None),
+            _ => FrameSource::Wire,
+        };
+        self.tap.frame(Seen { place: CapturePlace::FromWire, comment: None }, source, frame);
     }
 
     /// Decides where a packet of the engine goes, by its headers.

@@ -9,6 +9,7 @@ use super::table::{Learned, MacTable};
 use super::verdict::{Reason, SwitchPort, Verdict};
 use crate::allowed::{AllowedGid, FrameVlan, Listed, Vlans};
 use crate::config::GuestConfig;
+use crate::frames::{is_ip_group, is_reserved};
 use std::collections::HashMap;
 use vrdma_transport::Instant;
 use vrdma_wire::head::{FrameKind, Head};
@@ -269,6 +270,11 @@ impl Switch {
         self.owners.get(&mac).copied()
     }
 
+    /// Whether a guest of another worker has a MAC address.
+    pub fn is_peer(&self, mac: Mac) -> bool {
+        self.peers.contains_key(&mac)
+    }
+
     /// Decides where a frame goes, by its headers.
     ///
     /// `head` is the beginning of the frame. It is read only in frames of guests, to check the
@@ -418,16 +424,6 @@ impl Switch {
         }
         Ok(())
     }
-}
-
-/// Whether a group address is one of IPv4 (RFC 1112, 6.4) or IPv6 (RFC 2464, 7).
-fn is_ip_group(dst: Mac) -> bool {
-    dst.0[..3] == [0x01, 0x00, 0x5e] && dst.0[3] < 0x80 || dst.0[..2] == [0x33, 0x33]
-}
-
-/// Whether a destination is reserved for bridges: 01:80:c2:00:00:00 to 0f.
-fn is_reserved(dst: Mac) -> bool {
-    dst.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && dst.0[5] < 0x10
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::turn::{FRAME, STEP, TURN};
 use super::verdict::Reason;
 use super::*;
 use crate::allowed::{AllowedGid, Vlans};
+use crate::capture::{CaptureEnd, CapturedGuest, Filter, JoinedGroups, tap_of};
 use crate::memory::tests::memory;
 use crate::memory::{Extent, Shared};
 use crate::port;
@@ -136,6 +137,35 @@ fn packets_from_the_wire_go_to_the_engine_of_guests_that_have_one() {
         Verdict::To(SwitchPort::Uplink),
         "it was heard of"
     );
+}
+
+/// Another worker shows its copy, and what is dropped reaches nobody.
+#[test]
+fn a_frame_from_the_wire_is_captured_once_and_by_those_that_it_reaches() {
+    let guest = CapturedGuest {
+        name: "b".into(),
+        macs: vec![B],
+        vlans: Vlans::any(),
+        has_net: true,
+        has_rdma: false,
+        joined: JoinedGroups::default(),
+    };
+    let frame = |src: Mac| [&B.0[..], &src.0, &[8, 6], &[0; 46]].concat();
+    for (filter, wanted) in [(Filter::default(), 2), (Filter { guest: Some(guest), ..Filter::default() }, 1)]
+    {
+        let (mut net, _memory) = net();
+        let (tap, queue) = tap_of(filter);
+        net.tap = tap;
+        let (mut wire, engine) = (Wire::default(), &mut |_: &[u8]| ());
+        net.receive(Instant(1), &frame(REMOTE), SwitchPort::Uplink, &mut wire, engine);
+        net.receive_copy(Instant(1), &frame(REMOTE), &mut wire, engine);
+        net.receive(Instant(1), &frame(A), SwitchPort::Worker, &mut wire, engine);
+        // Its source address is a guest's.
+        net.receive(Instant(1), &frame(A), SwitchPort::Uplink, &mut wire, engine);
+        assert_eq!(net.stats().switch.drop_own_source, 2);
+        queue.end(CaptureEnd::Asked);
+        assert_eq!(queue.progress().0.missed, wanted, "nobody writes them");
+    }
 }
 
 #[test]

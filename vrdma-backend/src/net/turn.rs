@@ -1,6 +1,7 @@
 //! The guests' rounds: takes the frames that they have sent, and forwards them.
 
 use super::Net;
+use super::captured::show_sent;
 use super::finish;
 use super::local_receivers::LocalReceivers;
 use super::nic::SwitchUplink;
@@ -98,6 +99,9 @@ impl Net {
                 let verdict = self.switch.decide(now, frame.headers(), frame.head(), from);
                 let source = (frame.headers(), from);
                 let verdict = steer(&mut self.switch, &self.have_tcp, verdict, source, local);
+                if self.tap.is_on() {
+                    show_sent(&self.tap, &self.switch, &self.names[guest], verdict, &frame);
+                }
                 let copies = self.outlets.ports(&self.switch, verdict, &frame, from);
                 let frames = finish::frames(&frame) as u64;
                 let limited =

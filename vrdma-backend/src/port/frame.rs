@@ -24,12 +24,15 @@ enum Storage {
 /// Who made a frame.
 ///
 /// A frame that a driver receives is [`Origin::Wire`], unless another worker of this process sent
-/// it.
+/// or copied it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// Another host.
     #[default]
     Wire,
+    /// Another host, as for [`Origin::Wire`]. This is a copy: the worker that received the frame
+    /// from the NIC has it, too, and shows it to captures.
+    WireCopy,
     /// A guest of this process, by its Ethernet function or its TCP. Its source MAC address was
     /// checked.
     Guest,

@@ -224,3 +224,27 @@ fn an_inherited_socket_has_no_file_to_look_at_and_the_admin_socket_is_private() 
     let _stream = UnixStream::connect(dir.path()).unwrap();
     assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
 }
+
+/// Who sends one is told, if the kernel can refuse it. Else it is closed where the message is read.
+#[test]
+fn a_socket_may_take_no_descriptors() {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let sends = |takes_descriptors| {
+        let dir = Dir::new();
+        let access = SocketAccess { takes_descriptors, ..SocketAccess::private() };
+        let _listener = Listener::claim(&dir.path(), &access).unwrap();
+        let stream = UnixStream::connect(dir.path()).unwrap();
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [stream.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        sendmsg(&stream, &[io::IoSlice::new(b"x")], &mut control, SendFlags::empty())
+    };
+    assert_eq!(sends(true), Ok(1));
+    let is_known = nix::sys::utsname::uname().is_ok_and(|system| {
+        let numbers: Vec<u32> =
+            system.release().to_string_lossy().split('.').map_while(|part| part.parse().ok()).collect();
+        numbers[..] >= [6, 16][..]
+    });
+    assert_eq!(sends(false), if is_known { Err(Errno::PERM) } else { Ok(1) });
+}

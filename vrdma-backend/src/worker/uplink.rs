@@ -2,6 +2,7 @@
 //! see.
 
 use super::Worker;
+use super::captures;
 use super::link::{LoanState, PortState, USUAL_SPEED, Uplink};
 use super::packets::PacketPort;
 use super::sinks::{LocalSinks, UplinkSink};
@@ -22,7 +23,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vrdma_transport::{
     self as transport, DeviceId, Engine, Fault, Fpdu, InterWorkerPart, Outlet, PacketOutlet, Piece, Pieces,
-    PlacedFpdu, Region, StreamEnd, StreamOutlet, Way, WholeQpLines, write_frame,
+    PlacedFpdu, Region, StreamEnd, StreamOutlet, Way, WholeQpLines, each_packet, write_frame,
 };
 use vrdma_wire::icrc::{self, Icrc};
 use vrdma_wire::num::{Mac, Mtu, Qpn};
@@ -89,13 +90,16 @@ impl Worker {
             return uplink.port.has_relayed();
         }
         for frame in uplink.burst.frames() {
-            let (from, strangers) = match frame.origin() {
-                Origin::Wire => (net::SwitchPort::Uplink, gids.as_mut()),
-                Origin::Guest | Origin::Flooder => (net::SwitchPort::Worker, gids.as_mut()),
-                Origin::Engine => (net::SwitchPort::Worker, None),
-            };
+            let strangers = if frame.origin() == Origin::Engine { None } else { gids.as_mut() };
             let inside = &mut LocalSinks { now, engine, outputs, streams, strangers };
-            net.receive(now, frame, from, &mut UplinkSink::of(Some(&mut uplink.port)), inside);
+            let outside = &mut UplinkSink::of(Some(&mut uplink.port));
+            match frame.origin() {
+                Origin::Wire => net.receive(now, frame, net::SwitchPort::Uplink, outside, inside),
+                Origin::WireCopy => net.receive_copy(now, frame, outside, inside),
+                Origin::Guest | Origin::Flooder | Origin::Engine => {
+                    net.receive(now, frame, net::SwitchPort::Worker, outside, inside);
+                }
+            }
         }
         uplink.port.recycle(&mut uplink.burst);
         true
@@ -114,6 +118,9 @@ impl Worker {
     /// Lets the engine send. Returns true if more could be sent at once.
     pub(super) fn transmit_packets(&mut self, now: transport::Instant) -> bool {
         let Worker { uplink, packet_port, net, engine, outputs, streams, has_streams, .. } = self;
+        if net.tap.is_on() {
+            captures::look_up(net, outputs, engine);
+        }
         if uplink.is_none() && !*has_streams {
             return false;
         }
@@ -221,6 +228,13 @@ fn transmit_segments(uplink: &mut Uplink, net: &mut Net, sinks: &mut LocalSinks<
         let (headers, left) = sinks.streams.user_tcp.write(&segment, frame.buf(), can);
         frame.buf()[len..padded].fill(0);
         let verdict = net.route_packet(sinks.now, &headers);
+        if net.tap.is_on() {
+            net.show_segment(verdict, (headers.eth.src, headers.eth.dst), &frame.buf()[..len], |copy| {
+                if let Some(offload) = left {
+                    frames::complete_tcp(&mut copy[usize::from(offload.l2_len + offload.l3_len)..]);
+                }
+            });
+        }
         if verdict == Verdict::To(net::SwitchPort::Uplink) {
             if let Some(offload) = left {
                 frame.offload(offload);
@@ -266,6 +280,9 @@ impl Packets<'_> {
         frame.made_by(Origin::Engine);
         let headers = packet.head();
         let verdict = self.net.route_packet(self.now, &headers);
+        if self.net.tap.is_on() {
+            self.net.show_packet(verdict, packet, payload);
+        }
         if verdict != Verdict::To(net::SwitchPort::Uplink) {
             let len = write_frame(packet, payload, frame.buf())?;
             self.scratch.clear();
@@ -326,6 +343,12 @@ impl PacketOutlet<MrMemory> for Wire<'_> {
         part: InterWorkerPart,
         payload: &Pieces<'_, MrMemory>,
     ) -> Result<(), Fault> {
+        if let Some(packets) = &self.packets
+            && packets.net.tap.is_on()
+        {
+            let net = &packets.net;
+            each_packet(packet, part, payload, &mut |packet, payload| net.show_passed(packet, payload));
+        }
         let packet_port = self.packet_port.as_mut().expect("it said which way is near");
         panics::shared(|| packet_port.send(device, packet, part, payload))
     }

@@ -113,7 +113,8 @@ pub const STEPS: &[Step] = &[
 ];
 
 /// End-to-end tests that are quick, and find most of what goes wrong between workers.
-const BETWEEN_WORKERS: &[&str] = &["datagrams::", "iwarp_own::", "lifecycle::", "unreliable::", "workers::"];
+const BETWEEN_WORKERS: &[&str] =
+    &["captures::", "datagrams::", "iwarp_own::", "lifecycle::", "unreliable::", "workers::"];
 
 /// Tests of guest memory and queues, where the unsafe code is, under AddressSanitizer: which the
 /// compiler has, but only says so on request.

@@ -203,7 +203,7 @@ impl WorkerPort {
                 Destination::Worker(to) if to != self.worker => {
                     self.has_relayed = true;
                     handed_over += 1;
-                    self.copy(to, &frame);
+                    self.copy(to, &frame, frame.origin());
                 }
                 // The frame is for a guest of this worker, or for an unknown address. The switch
                 // decides.
@@ -212,7 +212,7 @@ impl WorkerPort {
                     // A frame under the address of one of our guests is spoofed. Only this worker's
                     // switch gets it, which drops and counts it.
                     if !self.table.has_source(&frame) {
-                        self.copy_to_all(&frame);
+                        self.copy_to_all(&frame, Origin::WireCopy);
                     }
                     frames.push(frame);
                 }
@@ -231,7 +231,7 @@ impl WorkerPort {
             Destination::Out => self.send_out(frame),
             Destination::All => {
                 if frame.origin() != Origin::Flooder {
-                    self.copy_to_all(&frame);
+                    self.copy_to_all(&frame, frame.origin());
                 }
                 self.send_out(frame);
             }
@@ -255,18 +255,18 @@ impl WorkerPort {
         let origin = frame.origin();
         match frame.into_buffer() {
             Ok(buffer) => self.push(to, Frame::from_buffer(buffer, origin)),
-            Err(frame) => self.copy(to, &frame),
+            Err(frame) => self.copy(to, &frame, origin),
         }
     }
 
-    fn copy_to_all(&mut self, frame: &Frame) {
+    fn copy_to_all(&mut self, frame: &Frame, origin: Origin) {
         for to in 0..self.outward.len() {
-            self.copy(to, frame);
+            self.copy(to, frame, origin);
         }
     }
 
-    /// Passes a copy of a frame on to another worker.
-    fn copy(&mut self, to: usize, frame: &Frame) {
+    /// Passes a copy of a frame on to another worker, with this origin.
+    fn copy(&mut self, to: usize, frame: &Frame, origin: Origin) {
         if to == self.worker {
             return;
         }
@@ -277,7 +277,7 @@ impl WorkerPort {
         }
         let mut buffer = self.buffer();
         buffer.len = frame.copy_into(&mut buffer.bytes);
-        self.push(to, Frame::from_buffer(buffer, frame.origin()));
+        self.push(to, Frame::from_buffer(buffer, origin));
     }
 
     fn push(&mut self, to: usize, frame: Frame) {
