@@ -511,6 +511,44 @@ fn a_capture_ends_at_a_signal() {
     assert!(String::from_utf8_lossy(&output.stderr).contains(" packets, "), "{output:?}");
 }
 
+#[test]
+fn top_leaves_the_terminal_as_it_was_also_at_a_signal() {
+    use rustix::process::{Pid, Signal, kill_process};
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+    use std::os::unix::process::ExitStatusExt;
+    let lab = Lab::new();
+    let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&screen).unwrap();
+    unlockpt(&screen).unwrap();
+    let name = ptsname(&screen, Vec::new()).unwrap();
+    tcsetwinsize(&screen, Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    let terminal = std::fs::File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    let modes = || tcgetattr(&terminal).unwrap().local_modes;
+    let before = modes();
+    let other = || terminal.try_clone().unwrap();
+    let mut command = lab.command("observe", "top");
+    let mut child = command.stdin(other()).stdout(other()).stderr(other()).spawn().unwrap();
+    rustix::io::ioctl_fionbio(&screen, true).unwrap();
+    let mut shown = Vec::new();
+    let mut look = || {
+        let mut bytes = [0; 4096];
+        while let Ok(count) = rustix::io::read(&screen, &mut bytes) {
+            shown.extend_from_slice(&bytes[..count]);
+        }
+        String::from_utf8_lossy(&shown).into_owned()
+    };
+    // Line editing is off, and there is a second screen, while it runs.
+    wait::until("the second screen", || look().contains("\x1b[?1049h").then_some(()));
+    wait::until("a guest on it", || look().contains("vm1").then_some(()));
+    assert!(!modes().contains(LocalModes::ICANON | LocalModes::ECHO));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let status = wait::until("the end of the program", || child.try_wait().unwrap());
+    assert_eq!(status.signal(), Some(15), "{status:?}");
+    assert!(look().contains("\x1b[?1049l"), "{:?}", look());
+    assert_eq!(modes(), before);
+}
+
 /// The program behind the pipe may end first, also while no guest sends anything.
 #[test]
 fn a_capture_ends_with_its_reader() {

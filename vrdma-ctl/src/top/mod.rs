@@ -10,7 +10,12 @@ use crate::show::all_qps;
 use anyhow::Result;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::flag::register_usize;
+use signal_hook::low_level::emulate_default_handler;
 use state::{Look, PAGES, Page, State, Wish};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use vrdma_admin::daemon::{GetDaemon, GetStats};
 use vrdma_admin::guest::ListGuests;
@@ -18,7 +23,12 @@ use vrdma_admin::port::ListPorts;
 use vrdma_admin::worker::ListWorkers;
 use vrdma_admin::{Client, ClientError};
 
-/// Shows the screen until a key ends it.
+/// How often to look whether a signal has come.
+const SIGNAL_LOOK: Duration = Duration::from_millis(100);
+
+/// Shows the screen until a key or a signal ends it.
+///
+/// A signal ends the program, as it does by default, when the terminal is as it was before.
 ///
 /// # Errors
 /// The daemon cannot be reached at the beginning, or there is no terminal.
@@ -26,10 +36,17 @@ pub fn run(connection: &Connection, interval: Duration) -> Result<()> {
     let mut state = State::new();
     let mut client = connection.to_observe()?;
     state.saw(look(&mut client, &state)?);
+    let signal = Arc::new(AtomicUsize::new(0));
+    for number in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+        register_usize(number, signal.clone(), number as usize)?;
+    }
     let mut terminal = ratatui::try_init()?;
-    let result = refresh(&mut terminal, connection, client, &mut state, interval);
+    let result = refresh(&mut terminal, connection, client, &mut state, (interval, &signal));
     ratatui::restore();
-    result
+    match signal.load(Ordering::Relaxed) {
+        0 => result,
+        number => Ok(emulate_default_handler(number as i32)?),
+    }
 }
 
 fn refresh(
@@ -37,13 +54,21 @@ fn refresh(
     connection: &Connection,
     client: Client,
     state: &mut State,
-    interval: Duration,
+    (interval, signal): (Duration, &AtomicUsize),
 ) -> Result<()> {
     let (mut client, mut due) = (Some(client), Instant::now() + interval);
     loop {
         terminal.draw(|frame| screen::draw(frame, state))?;
-        let mut looks = !event::poll(due.saturating_duration_since(Instant::now()))?;
-        if !looks && let Event::Key(key) = event::read()? {
+        let (mut looks, mut has_event) = (false, false);
+        while !looks && !has_event {
+            if signal.load(Ordering::Relaxed) != 0 {
+                return Ok(());
+            }
+            let left = due.saturating_duration_since(Instant::now());
+            has_event = event::poll(left.min(SIGNAL_LOOK))?;
+            looks = !has_event && left <= SIGNAL_LOOK;
+        }
+        if has_event && let Event::Key(key) = event::read()? {
             match meaning(key) {
                 Meaning::Quit => return Ok(()),
                 Meaning::Wish(wish) => {
