@@ -312,7 +312,10 @@ impl Sockets {
     /// `owner` is the user that the process becomes, with its group. A directory that is made here
     /// is theirs, so that they can remove the sockets.
     fn claim_usual(&mut self, config: &Config, owner: Option<(u32, u32)>) {
-        let named = [config.admin.is_some() || config.admin_fd.is_some(), config.observe.is_some()];
+        let named = [
+            config.admin.is_some() || config.admin_fd.is_some(),
+            config.observe.is_some() || config.observe_fd.is_some(),
+        ];
         let doors = doors(config).into_iter().zip(named);
         for ((key, _, rights), _) in doors.filter(|(_, is_named)| !is_named) {
             match usual_door(rights, owner) {
@@ -339,7 +342,8 @@ impl Sockets {
 /// Returns the admin sockets: key, place in the configuration, and what clients may do.
 fn doors(config: &Config) -> [(&'static str, Option<MeetingPlace<'_>>, Rights); 2] {
     let admin = if config.admin_fd.is_some() { "admin_fd" } else { "admin" };
-    [(admin, config.admin_place(), Rights::Administer), ("observe", config.observe_place(), Rights::Observe)]
+    let observe = if config.observe_fd.is_some() { "observe_fd" } else { "observe" };
+    [(admin, config.admin_place(), Rights::Administer), (observe, config.observe_place(), Rights::Observe)]
 }
 
 /// Opens an admin socket: its key in messages, its place, and what clients may do.
@@ -349,8 +353,11 @@ fn door(
     inherited: &mut Inherited,
 ) -> Result<Listener> {
     let access = match (rights, place) {
-        (_, MeetingPlace::Descriptor(_)) => SocketAccess::private_inherited(config.user.as_ref()),
+        // Who made an inherited one decides who may look.
         (Rights::Observe, _) => SocketAccess::to_observers(),
+        (Rights::Administer, MeetingPlace::Descriptor(_)) => {
+            SocketAccess::private_inherited(config.user.as_ref())
+        }
         (Rights::Administer, _) => SocketAccess::private(),
     };
     listener(place, key, &access, inherited)

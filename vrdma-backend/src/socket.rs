@@ -190,6 +190,9 @@ impl Listener {
     /// # Errors
     /// The system is out of a resource.
     pub fn inherit(name: &str, listener: UnixListener, access: &SocketAccess) -> Result<Listener> {
+        if !access.takes_descriptors {
+            take_no_descriptors(&listener);
+        }
         Listener::of(name.to_owned(), None, access, Bound { listener, file: None })
     }
 

@@ -406,16 +406,23 @@ fn sockets_are_inherited_by_name_and_by_number() {
 }
 
 #[test]
-fn the_admin_socket_may_be_inherited_too() {
+fn the_admin_sockets_may_be_inherited_too() {
     let dir = TempDir::new().unwrap();
     let at = dir.path().to_owned();
-    let sockets = ["admin", "more"].map(|name| UnixListener::bind(at.join(name)).unwrap());
+    let sockets = ["admin", "observe"].map(|name| UnixListener::bind(at.join(name)).unwrap());
     // Without a service manager, by number alone.
     let mut command = with_descriptors([&sockets[0], &sockets[1]], "");
     let guest = format!("name=a,socket={}/a,mac=52:54:00:00:00:01", at.display());
-    command.args(["--admin-fd", "3", "--guest", &guest]);
+    command.args(["--admin-fd", "3", "--observe-fd", "4", "--guest", &guest]);
     let service = Service::spawn(dir, command, |_, _| ());
     service.uptime();
+    // The same call is answered at both, and a change at one of them.
+    for (name, may) in [("admin", true), ("observe", false)] {
+        let mut client = vrdma_admin::Client::connect(&service.path(name)).unwrap();
+        assert_eq!(client.call(&vrdma_admin::guest::ListGuests {}).unwrap().guests.len(), 1);
+        let change = client.call(&vrdma_admin::daemon::Resume {});
+        assert_eq!(change.is_ok(), may, "{name}: {change:?}");
+    }
 }
 
 #[test]

@@ -98,6 +98,10 @@ pub struct Keys {
     /// [default: /run/vrdma/observe, if that can be made]
     #[arg(long, value_name = "PATH")]
     pub observe: Option<PathBuf>,
+    /// Instead of --observe: a socket that the daemon inherits, by its number or by its name in
+    /// LISTEN_FDNAMES
+    #[arg(long, value_name = "FD", value_parser = descriptor)]
+    pub observe_fd: Option<Descriptor>,
     /// Completion vectors of each guest; each has an event virtqueue [default: 2]
     #[arg(long, value_name = "N")]
     pub comp_vectors: Option<u16>,

@@ -56,7 +56,8 @@ impl Config {
         let admin = self.admin.as_deref().unwrap_or(Path::new(ADMIN));
         let observe = self.observe.as_deref().unwrap_or(Path::new(OBSERVE));
         let admin = Some(admin).filter(|_| self.admin_fd.is_none());
-        admin.into_iter().chain([observe]).filter(|path| path.as_os_str() != Config::NO_SOCKET)
+        let observe = Some(observe).filter(|_| self.observe_fd.is_none());
+        admin.into_iter().chain(observe).filter(|path| path.as_os_str() != Config::NO_SOCKET)
     }
 }
 
@@ -228,6 +229,7 @@ mod tests {
         assert_eq!(directories(""), [PathBuf::from("/run/vrdma")]);
         assert_eq!(directories("admin_fd = 3"), [PathBuf::from("/run/vrdma")], "observers have theirs");
         assert_eq!(directories("admin_fd = 3\nobserve = 'none'"), Vec::<PathBuf>::new());
+        assert_eq!(directories("admin_fd = 3\nobserve_fd = 4"), Vec::<PathBuf>::new());
         assert_eq!(directories("admin = '/run/x/a'\nobserve = 'none'"), [PathBuf::from("/run/x")]);
     }
 

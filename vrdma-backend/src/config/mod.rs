@@ -70,6 +70,8 @@ pub struct Config {
     pub observe: Option<PathBuf>,
     /// Instead of `admin`: a descriptor that the daemon inherits.
     pub admin_fd: Option<Descriptor>,
+    /// Instead of `observe`: a descriptor that the daemon inherits.
+    pub observe_fd: Option<Descriptor>,
     /// Mode of guests' sockets.
     pub socket_mode: Option<Mode>,
     /// User of guests' sockets.
@@ -140,6 +142,7 @@ impl Default for Config {
             admin: None,
             observe: None,
             admin_fd: None,
+            observe_fd: None,
             socket_mode: None,
             socket_owner: None,
             socket_group: None,
@@ -203,8 +206,8 @@ impl Config {
         [("admin", socket_of(&self.admin)), ("admin_fd", MeetingPlace::descriptor(&self.admin_fd))]
     }
 
-    fn observe_keys(&self) -> [PlaceKey<'_>; 1] {
-        [("observe", socket_of(&self.observe))]
+    fn observe_keys(&self) -> [PlaceKey<'_>; 2] {
+        [("observe", socket_of(&self.observe)), ("observe_fd", MeetingPlace::descriptor(&self.observe_fd))]
     }
 
     /// Returns the TCP that a guest's iWARP uses.

@@ -264,6 +264,14 @@ fn mistakes_in_flags_are_named() {
             &["--guest", GUEST, "--admin", "/b", "--admin-fd", "3"],
             "admin_fd is given instead of admin: take one",
         ),
+        (
+            &["--guest", GUEST, "--observe", "/b", "--observe-fd", "3"],
+            "observe_fd is given instead of observe: take one",
+        ),
+        (
+            &["--guest", GUEST, "--admin-fd", "3", "--observe-fd", "3"],
+            "observe_fd = 3: it is there twice, also as admin_fd",
+        ),
         (&["--guest", GUEST, "--admin-fd", "a:b"], "give a number of a descriptor, or its name in"),
         (&["--guest", &format!("{GUEST},iwarp-fd=4")], "give transport = \"both\", or take it away"),
     ] {

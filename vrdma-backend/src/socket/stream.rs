@@ -18,7 +18,7 @@ const SO_PASSRIGHTS: i32 = 83;
 ///
 /// A descriptor that nobody takes is closed where the message is read, and that may take long: a
 /// TCP socket waits as long as its sender says (`SO_LINGER`).
-pub fn take_no_descriptors(socket: &OwnedFd) {
+pub fn take_no_descriptors(socket: &impl AsRawFd) {
     let off: i32 = 0;
     // SAFETY: the value is an integer that lives during the call, and the length is its own.
     let _ = unsafe {
