@@ -76,9 +76,9 @@ pub struct State {
     pub page: Page,
     /// The column by which each page is sorted, and whether the greatest is first.
     sorting: [(usize, bool); PAGES.len()],
-    /// The chosen row of each page.
+    /// The chosen row of each page. That of guests follows `guest`.
     chosen: [usize; PAGES.len()],
-    /// The guest whose queue pairs are shown.
+    /// The chosen guest, whose queue pairs are shown.
     pub guest: Option<String>,
     before: Option<Look>,
     now: Option<Look>,
@@ -102,13 +102,21 @@ impl State {
 
     /// Takes the next look at the daemon.
     pub fn saw(&mut self, look: Look) {
-        let is_there = |guest: &String| look.guests.iter().any(|each| each.name == *guest);
-        self.guest = self.guest.take().filter(is_there).or_else(|| Some(look.guests.first()?.name.clone()));
         // Rates need two looks at one daemon.
         let is_same = self.now.as_ref().is_some_and(|now| now.daemon.pid == look.daemon.pid);
         self.before = self.now.take().filter(|_| is_same);
         self.now = Some(look);
         self.trouble = None;
+        self.follow();
+    }
+
+    /// Chooses the row of the chosen guest. If that is gone, the guest of the first row is chosen.
+    fn follow(&mut self) {
+        let rows = self.table_of(Page::Guests).rows;
+        let name = |row: &[Cell]| row[0].shown().to_owned();
+        let at = rows.iter().position(|row| Some(name(row)) == self.guest).unwrap_or(0);
+        self.chosen[Page::Guests as usize] = at;
+        self.guest = rows.get(at).map(|row| name(row));
     }
 
     /// Returns the daemon, once there was a look.
@@ -129,6 +137,7 @@ impl State {
             Wish::Down => self.choose(self.chosen() + 1),
             Wish::Up => self.choose(self.chosen().saturating_sub(1)),
         }
+        self.follow();
     }
 
     fn choose(&mut self, row: usize) {
@@ -154,15 +163,19 @@ impl State {
 
     /// Returns the table of the page, sorted.
     pub fn table(&self) -> Sheet {
+        self.table_of(self.page)
+    }
+
+    fn table_of(&self, page: Page) -> Sheet {
         let Some(now) = &self.now else { return Sheet::default() };
         let rates = Rates { before: self.before.as_ref(), now };
-        let mut table = match self.page {
+        let mut table = match page {
             Page::Guests => rates.guests(),
             Page::Qps => sheets::qps(&now.qps),
             Page::Workers => rates.workers(),
             Page::Ports => rates.ports(),
         };
-        let (column, is_descending) = self.sorting();
+        let (column, is_descending) = self.sorting[page as usize];
         table.sort(column, is_descending);
         table
     }

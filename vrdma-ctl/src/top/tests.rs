@@ -116,6 +116,26 @@ fn rows_are_sorted_and_chosen_by_keys() {
 }
 
 #[test]
+fn the_chosen_row_is_that_of_the_chosen_guest_wherever_it_goes() {
+    let mut state = State::new();
+    let mut first = look(Instant::now(), 1, 0);
+    first.guests.reverse();
+    state.saw(first);
+    let chosen = |state: &State| {
+        let row = state.table().rows[state.chosen()][0].shown().to_owned();
+        assert_eq!(state.guest.as_ref(), Some(&row), "its queue pairs are shown");
+        row
+    };
+    assert_eq!((chosen(&state).as_str(), state.chosen()), ("vm1", 0), "the first one that is shown");
+    state.wish(Wish::Sort);
+    assert_eq!((chosen(&state).as_str(), state.chosen()), ("vm1", 1));
+    state.wish(Wish::Up);
+    assert_eq!(chosen(&state), "vm2");
+    state.wish(Wish::Reverse);
+    assert_eq!((chosen(&state).as_str(), state.chosen()), ("vm2", 1));
+}
+
+#[test]
 fn workers_and_ports_have_pages() {
     let mut state = seen_twice();
     state.wish(Wish::Previous);
