@@ -214,8 +214,8 @@ pub struct CaptureArgs {
     /// End after so many seconds
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     pub time: Option<Duration>,
-    /// The file; `-` is standard output. One that exists is replaced when the capture begins
-    /// [default: -]
+    /// The file or pipe; `-` is standard output. A file that exists is replaced when the capture
+    /// begins [default: -]
     #[arg(short, long, value_name = "FILE")]
     pub write: Option<PathBuf>,
 }

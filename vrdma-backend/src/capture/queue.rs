@@ -305,7 +305,7 @@ impl State {
         self.batch.packets.push(TakenPacket { interface, is_inbound, at, kept, length, comment });
         self.batch.bytes.extend_from_slice(bytes);
         self.taken += 1;
-        self.left = self.left.map(|left| left - 1);
+        self.left = self.left.map(|left| left.saturating_sub(1));
         true
     }
 

@@ -72,6 +72,22 @@ pub(crate) fn asks_for_ack(work: &Work<'_>) -> bool {
     !work.row.has_response()
 }
 
+/// Returns the base transport header of a packet to the peer of a connected QP (IBTA 9.2).
+///
+/// It neither asks for an acknowledge nor is solicited.
+pub(crate) fn base_header(qp: &Qp, psn: Psn) -> Bth {
+    Bth {
+        solicited: false,
+        mig: true,
+        pkey: Pkey::DEFAULT,
+        fecn: false,
+        becn: false,
+        dest: qp.dest_qpn,
+        ack_req: false,
+        psn,
+    }
+}
+
 /// Returns a packet of `work`.
 pub(crate) fn request_packet(
     path: &Path,
@@ -81,16 +97,8 @@ pub(crate) fn request_packet(
     slice: &RequestSlice,
     ack_req: bool,
 ) -> Packet {
-    let bth = Bth {
-        solicited: work.flags.solicited() && slice.last && work.op.takes_receive(),
-        mig: true,
-        pkey: Pkey::DEFAULT,
-        fecn: false,
-        becn: false,
-        dest: qp.dest_qpn,
-        ack_req,
-        psn,
-    };
+    let solicited = work.flags.solicited() && slice.last && work.op.takes_receive();
+    let bth = Bth { solicited, ack_req, ..base_header(qp, psn) };
     let body = body(work, slice);
     let body = match work.srqn {
         Some(_) => Body::Xrc(Xrc::new(body, work.srqn).expect("a request names a queue")),
@@ -105,17 +113,7 @@ pub(crate) fn response_packet(path: &Path, qp: &Qp, psn: Psn, body: Rc) -> Packe
         QpType::XrcRecv => Body::Xrc(Xrc::new(body, None).expect("an answer names no queue")),
         _ => Body::Rc(body),
     };
-    let bth = Bth {
-        solicited: false,
-        mig: true,
-        pkey: Pkey::DEFAULT,
-        fecn: false,
-        becn: false,
-        dest: qp.dest_qpn,
-        ack_req: false,
-        psn,
-    };
-    Packet { path: *path, bth, body }
+    Packet { path: *path, bth: base_header(qp, psn), body }
 }
 
 /// Returns an acknowledge without end-to-end credits.

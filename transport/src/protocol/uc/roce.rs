@@ -18,6 +18,7 @@ use crate::objects::mr::Mrs;
 use crate::objects::outstanding::Scratch;
 use crate::objects::qp::Qp;
 use crate::objects::receiver::Receiver;
+use crate::objects::roce::packet::base_header;
 use crate::protocol::uc::UcQp;
 use crate::protocol::uc::responder::{UcRejection, accept, drop_message, placement_failed, resync};
 use crate::verbs::attr::QpType;
@@ -28,7 +29,7 @@ use crate::verbs::request::Payload;
 use crate::verbs::segment::{Segment, Segmentation};
 use crate::verbs::work::Work;
 use core::mem;
-use vrdma_wire::num::{Imm, Mac, Pkey};
+use vrdma_wire::num::{Imm, Mac};
 use vrdma_wire::roce::{Body, Bth, Packet, Part, Path, Reth, Uc, UcTail, WriteTail};
 
 /// Handles a packet of an unreliable connection that came for a QP.
@@ -218,16 +219,8 @@ fn send_segment<'a, R: Region>(
 
 /// Returns the packet of a segment. It has several PSNs if the segment is not cut by the path MTU.
 pub(super) fn packet(path: &Path, qp: &Qp, segment: &Segment<'_>) -> Packet {
-    let bth = Bth {
-        solicited: segment.solicited && segment.last && segment.op.takes_receive(),
-        mig: true,
-        pkey: Pkey::DEFAULT,
-        fecn: false,
-        becn: false,
-        dest: qp.dest_qpn,
-        ack_req: false,
-        psn: segment.psn,
-    };
+    let solicited = segment.solicited && segment.last && segment.op.takes_receive();
+    let bth = Bth { solicited, ..base_header(qp, segment.psn) };
     Packet { path: *path, bth, body: body(segment) }
 }
 
