@@ -275,6 +275,7 @@ mod verbs;
 pub use agenda::drains::DrainRequest;
 pub use agenda::rate::{Meter, RateLimit};
 pub use agenda::rates::{RateCounters, RateLimits};
+pub use base::dcqcn::{DCQCN_UNIT, Dcqcn};
 pub use base::error::Error;
 pub use base::gid::GidEntry;
 pub use base::id::{CqId, DeviceId, OwnerId, PdId, SrqId, XrcdId};

@@ -147,6 +147,8 @@ pub struct QpDetails {
     /// Whether requests are still to be flushed.
     pub is_flushing: bool,
     pub waits_for: Option<QpWait>,
+    /// Bytes a second that congestion lets it send. `None` if there is no congestion.
+    pub rate: Option<u64>,
 }
 
 /// An error of a queue pair, or several equal ones in a row.

@@ -68,6 +68,7 @@ pub use members::{GuestPlacement, Members};
 pub use view::WorkerAccount;
 pub use workers::Workers;
 
+use crate::config::Congestion;
 use crate::device::objects::CqUser;
 use crate::device::outputs::Outputs;
 use crate::gids::GidView;
@@ -108,6 +109,8 @@ pub struct Worker {
     pub outputs: Outputs,
     /// The port of all RDMA functions.
     pub port: PortState,
+    /// Congestion control of the uplink.
+    congestion: Congestion,
     /// The guests' Ethernet functions and their switch.
     pub net: Net,
     uplink: Option<Uplink>,

@@ -114,6 +114,39 @@ fn nothing_is_lost_where_frames_are() {
     assert_eq!((a.cq.poll(), b.cq.poll()), (None, None));
 }
 
+#[test]
+fn a_bottleneck_that_marks_slows_its_senders_down() {
+    // The window of a QP is longer than what waits before all frames are marked, and shorter than
+    // the queue.
+    let faults = FaultsConfig {
+        rate: 50_000_000,
+        queue: 1 << 20,
+        ecn_min: 10_000,
+        ecn_max: 50_000,
+        ..FaultsConfig::default()
+    };
+    let lab = lab(CableOptions { faults: Some(faults), ..CableOptions::default() });
+    let (mut a, b) = pair(&lab, 1, 2 * MIB, &QpOptions { path_mtu: 3, timeout: 18, ..QpOptions::default() });
+    let data = Rng::new(3).bytes(MIB as usize);
+    a.mr.put(0, &data);
+    b.mr.put(MIB, &data);
+    let (own, back) = ([a.mr.sge(0, MIB as u32)], [a.mr.sge(MIB, MIB as u32)]);
+    for _ in 0..4 {
+        a.post(&Request::write(a.qp.tag(1), b.mr.remote(0), Data::Sges(&own)).signaled(true));
+        a.post(&Request::read(a.qp.tag(2), b.mr.remote(MIB), &back).signaled(true));
+        a.cq.expect(a.qp.number, 1, WcStatus::SUCCESS);
+        a.cq.expect(a.qp.number, 2, WcStatus::SUCCESS);
+    }
+    assert!(b.mr.get(0, MIB) == data && a.mr.get(MIB, MIB) == data);
+    for guest in 0..2 {
+        // Requests met congestion at one end, responses at the other.
+        let of = ["np_ecn_marked_roce_packets", "np_cnp_sent", "rp_cnp_handled"];
+        let counts = of.map(|counter| lab.transport(guest, counter));
+        assert!(counts.iter().all(|count| *count > 0), "guest {guest}: {counts:?}");
+        assert_eq!((lab.transport(guest, "rp_cnp_ignored"), lab.transport(guest, "retries")), (0, 0));
+    }
+}
+
 /// A region without memory, because these packets carry bytes of their own.
 struct Nowhere;
 

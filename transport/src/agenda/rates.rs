@@ -235,6 +235,12 @@ impl Rates {
         self.any |= self.has_limits;
     }
 
+    /// Notes that a QP waits for a time, whether there is a rate or not.
+    pub(crate) fn something_waits(&mut self, now: Instant) {
+        self.any = true;
+        self.see(now);
+    }
+
     /// Notes that nothing waits.
     pub(crate) fn nothing_waits(&mut self) {
         if !self.has_limits {

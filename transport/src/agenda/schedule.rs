@@ -19,6 +19,7 @@ mod save;
 
 use crate::agenda::deadlines::Deadlines;
 use crate::agenda::rates::Rates;
+use crate::base::dcqcn::Dcqcn;
 use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
 use crate::collections::flush::Flushes;
@@ -441,6 +442,8 @@ pub(crate) struct Schedule {
     pub(crate) wire: Turns,
     pub(crate) deadlines: Deadlines,
     pub(crate) rates: Rates,
+    /// Parameters of congestion control, if it is on.
+    pub(crate) dcqcn: Option<Dcqcn>,
     /// QPs whose requests end in slices.
     pub(crate) flushes: Flushes,
     /// Shared queues with receives for waiting senders.

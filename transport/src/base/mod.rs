@@ -1,5 +1,6 @@
 //! Definitions that all layers use: identifiers, time, memory, errors.
 
+pub(crate) mod dcqcn;
 pub(crate) mod error;
 pub(crate) mod gid;
 pub(crate) mod id;

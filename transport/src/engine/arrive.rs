@@ -6,6 +6,7 @@ use crate::base::memory::Region;
 use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
 use crate::engine::Engine;
+use crate::protocol::roce::congestion;
 use crate::protocol::ud::packet::grh;
 use crate::protocol::ud::roce::receive_ud;
 use crate::protocol::{roce, uc};
@@ -75,7 +76,10 @@ impl<R: Region> Engine<R> {
                 let data = (packet, parsed.payload);
                 return receive_ud(&mut self.core, place, data, (deth, imm), grh, posted, sink);
             }
-            (_, Body::Cnp) => self.core.port.counters.congestion_notifications += 1,
+            (_, Body::Cnp) => {
+                self.core.port.counters.congestion_notifications += 1;
+                congestion::notified(self.core.known(place, sink), now, packet);
+            }
             _ => device.counters.drop_service += 1,
         }
         Fate::Done

@@ -73,7 +73,7 @@ impl<R: Region> Engine<R> {
         }
         let known = self.core.devices.find(device)?;
         let leave = |turns: &mut Turns, direction, waits: fn(&Qp) -> bool| {
-            if direction == Direction::Requests && turns.forget_later(place) {
+            if turns.forget_later(place, direction) {
                 return;
             }
             if turns.removed(device.0, direction) {

@@ -135,7 +135,7 @@ impl<R: Region> Engine<R> {
         }
         match self.turn_here(place) {
             Turn::Waits(at) => {
-                self.core.schedule.local.postpone(place, at);
+                self.core.schedule.local.postpone(place, Direction::Requests, at);
                 None
             }
             Turn::Goes(bytes) => {
@@ -225,7 +225,7 @@ impl<R: Region> Engine<R> {
     pub(super) fn limit_by_port(&mut self, place: QpRef, direction: Direction) -> Option<Moving> {
         let asked = match self.turn_by_port(place, direction)? {
             Turn::Waits(at) => {
-                self.core.schedule.wire.postpone(place, at);
+                self.core.schedule.wire.postpone(place, direction, at);
                 return None;
             }
             Turn::Goes(bytes) => bytes,

@@ -5,6 +5,7 @@
 
 use crate::agenda::schedule::{Cost, OPERATION};
 use crate::agenda::sweeps::Task;
+use crate::base::dcqcn::Dcqcn;
 use crate::base::error::Error;
 use crate::base::gid::GidEntry;
 use crate::base::id::DeviceId;
@@ -22,9 +23,10 @@ use crate::message::outlet::{
 use crate::objects::qp::Direction;
 use crate::objects::qp::requester::Wait;
 use crate::protocol::iwarp::data::ends_request;
+use crate::protocol::roce::congestion::{HEADERS, Pace, pace, paced};
 use crate::protocol::ud::roce::transmit_ud;
 use crate::verbs::attr::QpType;
-use crate::verbs::completion::Sink;
+use crate::verbs::completion::{NoSink, Sink};
 use crate::verbs::counters::{MalformedFrames, PortCounters};
 use core::mem;
 use vrdma_wire::DropReason;
@@ -42,16 +44,36 @@ struct Metered<'a, O> {
     limit: Option<Moving>,
     /// What was sent, if there are any rates.
     moved: Moving,
+    /// Bytes of frames that the rate of the QP allows, if congestion gave it one.
+    burst: Option<u64>,
+    /// Whether the next turn is far because of that rate.
+    is_slow: bool,
+    /// Bytes of frames that were sent.
+    framed: u64,
 }
 
 impl<'a, O> Metered<'a, O> {
-    fn new(outlet: &'a mut O, credit: Cost, limit: Option<Moving>) -> Metered<'a, O> {
-        Metered { outlet, credit, cost: 0, limit, moved: Moving::default() }
+    fn new(outlet: &'a mut O, credit: Cost, limit: Option<Moving>, pace: Pace) -> Metered<'a, O> {
+        let (burst, is_slow) = match pace {
+            Pace::Burst { bytes, is_slow } => (Some(bytes), is_slow),
+            Pace::Free | Pace::Waits(_) => (None, false),
+        };
+        Metered { outlet, credit, cost: 0, limit, moved: Moving::default(), burst, is_slow, framed: 0 }
+    }
+
+    /// Counts a packet.
+    fn add(&mut self, packet: &Packet, payload: usize) {
+        self.cost += payload as Cost + OPERATION;
+        self.framed += payload as u64 + HEADERS;
+        if self.limit.is_some() {
+            self.count(payload, meaning(&packet.body));
+        }
     }
 
     fn is_within_rates(&self) -> bool {
         let Moving { bytes, messages, .. } = self.moved;
         self.limit.is_none_or(|most| bytes < most.bytes && messages < most.messages)
+            && self.burst.is_none_or(|most| self.framed < most)
     }
 
     fn count(&mut self, bytes: usize, (messages, asked): (u64, u64)) {
@@ -67,7 +89,7 @@ impl<O: Outlet> Outlet for Metered<'_, O> {
     }
 
     fn has_rate(&self) -> bool {
-        self.limit.is_some()
+        self.limit.is_some() || self.is_slow
     }
 
     fn may_ask(&self) -> bool {
@@ -79,6 +101,10 @@ impl<O: Outlet> Outlet for Metered<'_, O> {
     }
 
     fn ends_with(&self, payload: usize, begins: bool) -> bool {
+        let ends_burst = |most| self.is_slow && self.framed + payload as u64 + HEADERS >= most;
+        if self.burst.is_some_and(ends_burst) {
+            return true;
+        }
         let Some(most) = self.limit else { return false };
         let Moving { bytes, messages, .. } = self.moved;
         self.cost + payload as Cost + OPERATION >= self.credit
@@ -93,10 +119,7 @@ impl<R: Region, O: PacketOutlet<R>> PacketOutlet<R> for Metered<'_, O> {
     }
 
     fn send(&mut self, packet: &Packet, payload: &Pieces<'_, R>) -> Result<(), Fault> {
-        self.cost += payload.len() as Cost + OPERATION;
-        if self.limit.is_some() {
-            self.count(payload.len(), meaning(&packet.body));
-        }
+        self.add(packet, payload.len());
         self.outlet.send(packet, payload)
     }
 
@@ -111,10 +134,7 @@ impl<R: Region, O: PacketOutlet<R>> PacketOutlet<R> for Metered<'_, O> {
         part: InterWorkerPart,
         payload: &Pieces<'_, R>,
     ) -> Result<(), Fault> {
-        self.cost += payload.len() as Cost + OPERATION;
-        if self.limit.is_some() {
-            self.count(payload.len(), meaning(&packet.body));
-        }
+        self.add(packet, payload.len());
         self.outlet.send_inter_worker(device, packet, part, payload)
     }
 }
@@ -196,6 +216,21 @@ impl<R: Region> Engine<R> {
     /// It is also the only destination MAC address that packets for the device may have.
     pub fn set_mac(&mut self, device: DeviceId, mac: Mac) -> Result<(), Error> {
         self.core.devices.find_mut(device)?.mac = mac;
+        Ok(())
+    }
+
+    /// Sets the parameters of congestion control, or switches it off.
+    ///
+    /// It is off in a new engine. A record of the engine does not have it. With it, packets of
+    /// reliable connections say that their ends understand marks of switches (RFC 3168), marked
+    /// packets are answered by notifications, and notifications lower the rate of a QP (IBTA annex
+    /// A17.9, [`Dcqcn`]). Returns `Invalid` for parameters that are not
+    /// [valid](Dcqcn::is_valid).
+    pub fn set_congestion(&mut self, parameters: Option<Dcqcn>) -> Result<(), Error> {
+        if parameters.is_some_and(|it| !it.is_valid()) {
+            return Err(Error::Invalid);
+        }
+        self.core.schedule.dcqcn = parameters;
         Ok(())
     }
 
@@ -353,6 +388,11 @@ impl<R: Region> Engine<R> {
                 outlet.expect(device, qpn, lines);
             }
             let limited = self.core.is_limited(place.device);
+            // A time that it has waited for at a limit stays its own while it waits for its rate.
+            if limited && self.waits_for_pace(now, (place, direction)) {
+                spent += 1;
+                continue;
+            }
             let limit = if limited { self.limit_by_port(place, direction) } else { None };
             if limited && limit.is_none() {
                 self.core.schedule.wire.spend(place.device, direction, OPERATION);
@@ -361,16 +401,19 @@ impl<R: Region> Engine<R> {
             }
             // The QP may have been destroyed since it was due.
             let Some(mut borrowed) = self.core.borrow(place, sink) else { continue };
-            let due = match direction {
-                Direction::Answers => &mut borrowed.qp.answer_due,
-                Direction::Requests => &mut borrowed.qp.turn_due,
-            };
-            if !mem::take(due) || borrowed.suspended {
+            if !mem::take(borrowed.qp.due(direction)) || borrowed.suspended {
                 // A suspended device's QPs get their turns when the device goes on.
                 continue;
             }
+            let pace = pace(&mut borrowed, now, direction);
+            if let Pace::Waits(at) = pace {
+                *borrowed.qp.due(direction) = true;
+                self.postpone(now, (place, direction), at);
+                spent += 1;
+                continue;
+            }
             let (left, credit) = (budget - spent, borrowed.schedule.wire.credit(place.device));
-            let mut outlet = Metered::new(outlet, credit, limit);
+            let mut outlet = Metered::new(outlet, credit, limit, pace);
             let (packets, requests, copied) = match (borrowed.qp.transport, borrowed.qp.service()) {
                 // Nothing of a stream is lost. It waits until the link is up.
                 (TransportKind::Tcp, _) if !is_up => {
@@ -407,10 +450,15 @@ impl<R: Region> Engine<R> {
             // do requests without packets, and a turn that found nothing to do.
             let done = (packets + requests).max(1);
             let cost = outlet.cost.max(copied).max(done as Cost * OPERATION);
-            let moved = outlet.moved;
+            let (moved, framed) = (outlet.moved, outlet.framed);
             self.core.schedule.wire.spend(place.device, direction, cost);
             if limit.is_some() {
                 self.moved_by_port(place, direction, moved);
+            }
+            if pace != Pace::Free
+                && let Some(mut borrowed) = self.core.borrow(place, sink)
+            {
+                paced(&mut borrowed, now, framed);
             }
             sent += packets;
             // A turn without packets counts too, or this loop would not end. Copied datagrams count
@@ -418,6 +466,27 @@ impl<R: Region> Engine<R> {
             spent += done.max((copied / COPIED_PACKET) as usize);
         }
         sent
+    }
+
+    /// Makes a QP that has a turn of the port wait if its rate says so. Returns whether it does.
+    #[cold]
+    fn waits_for_pace(&mut self, now: Instant, (place, direction): (QpRef, Direction)) -> bool {
+        let no_sink = &mut NoSink;
+        let Some(mut borrowed) = self.core.borrow(place, no_sink) else { return false };
+        if !*borrowed.qp.due(direction) || borrowed.suspended {
+            return false;
+        }
+        let Pace::Waits(at) = pace(&mut borrowed, now, direction) else { return false };
+        self.postpone(now, (place, direction), at);
+        true
+    }
+
+    /// Gives a QP, which was taken out of its queue, a turn of the port at some time.
+    fn postpone(&mut self, now: Instant, (place, direction): (QpRef, Direction), at: Instant) {
+        let schedule = &mut self.core.schedule;
+        schedule.rates.something_waits(now);
+        schedule.wire.postpone(place, direction, at);
+        schedule.wire.spend(place.device, direction, OPERATION);
     }
 
     /// Gives a QP on a stream its turn. Returns as how many FPDUs what it did counts.

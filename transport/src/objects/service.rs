@@ -28,6 +28,7 @@ use crate::objects::iwarp::attr::StreamAttr;
 use crate::objects::iwarp::state::RcTcp;
 use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
+use crate::objects::roce::congestion::Congestion;
 use crate::objects::roce::state::RcRoce;
 use crate::objects::uc::UcRoce;
 use crate::save::{Violation, record};
@@ -178,6 +179,14 @@ impl Service {
         match self {
             Service::Rc(Some(roce)) => roce,
             _ => unreachable!("only a QP on RoCE is asked"),
+        }
+    }
+
+    /// Returns what a reliable connection on RoCE knows of congestion.
+    pub(crate) fn congestion(&self) -> Option<&Congestion> {
+        match self {
+            Service::Rc(Some(roce)) => roce.congestion.as_deref(),
+            _ => None,
         }
     }
 

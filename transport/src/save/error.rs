@@ -66,6 +66,7 @@ macro_rules! violations {
 
 violations! {
     Version: "a version of the format that this engine does not know",
+    Congestion: "a rate, or times of congestion, that cannot be",
     Counter: "a counter that does not exist, or cannot have counted so far",
     Limits: "limits beyond what an engine can do",
     Mtu: "an MTU beyond that of the port",

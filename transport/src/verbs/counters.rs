@@ -176,6 +176,15 @@ Counters {
     naks_sequence_in,
     /// NAKs received that fail a request.
     naks_in,
+    /// Packets received that met congestion: a switch marked them (RFC 3168, 5).
+    np_ecn_marked_roce_packets,
+    /// Congestion notifications sent to peers.
+    np_cnp_sent,
+    /// Congestion notifications received that lowered the rate of a QP, or kept it low.
+    rp_cnp_handled,
+    /// Congestion notifications received and ignored: not of the peer, for a service without
+    /// congestion control, or congestion control is off.
+    rp_cnp_ignored,
     /// Responses dropped: to requests that had been answered already.
     drop_response_old,
     /// Responses dropped: to requests that were never sent.
@@ -259,7 +268,7 @@ PortCounters {
     /// Frames dropped: to a multicast group that no QP here has joined in that VLAN, or not a
     /// datagram to all its members.
     drop_multicast,
-    /// Congestion notification packets, which are ignored.
+    /// Congestion notification packets for QPs of this engine.
     congestion_notifications,
 }
 }

@@ -29,6 +29,8 @@ pub struct QpView {
     pub is_flushing: bool,
     /// What its first send waits for.
     pub waits_for: Option<WaitsFor>,
+    /// The rate that congestion gave it, in bytes a second.
+    pub rate: Option<u64>,
 }
 
 /// What the first request of a send queue waits for.

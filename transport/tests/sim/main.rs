@@ -11,7 +11,7 @@
 //! | [`link`], [`switch`] | the link, and queues before receiving hosts, which drop and mark |
 //! | [`scenario`] | what happens by a seed, and [`against`] [reference peers](reference) |
 //! | [`stream`], [`unreliable`] | what is posted, and the models of the results |
-//! | [`incast`] | many senders to one receiver |
+//! | [`incast`], [`congestion`] | many senders to one receiver, without and with congestion control |
 //! | [`silence`] | a peer that does not answer |
 //! | [`iwarp`] | iWARP over vrdma's own TCP |
 //!
@@ -25,6 +25,7 @@
 mod against;
 mod area;
 mod census;
+mod congestion;
 mod connect;
 mod flow;
 mod incast;

@@ -59,6 +59,8 @@ pub struct Extras {
     pub incast: bool,
     /// The traffic class of all connections.
     pub traffic_class: u8,
+    /// Congestion control of all engines, if it is on.
+    pub congestion: Option<Dcqcn>,
 }
 
 impl Plan {
@@ -126,6 +128,8 @@ pub struct Outcome {
     /// Frames that found no room in the switch, and frames that it marked.
     pub dropped: u64,
     pub marked: u64,
+    /// Notifications that slowed senders down.
+    pub notified: u64,
     /// Frames that the link lost or corrupted.
     pub lost: u64,
     /// Packets with requests or data, and those of them that had been sent before.
@@ -204,6 +208,7 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
     if let Some(queue) = plan.extras.switch {
         world.add_switch(seed, queue);
     }
+    world.set_congestion(plan.extras.congestion);
     let start = world.now;
     if verbose {
         eprintln!("{plan:?}");
@@ -262,8 +267,10 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
     let bytes = streams.iter().map(|it| it.bytes()).sum();
     let failures = streams.iter().filter(|it| it.has_failed()).count();
     let mut windows = [0; 3];
+    let mut notified = 0;
     for guest in 0..world.guests.len() {
         let counters = world.counters(guest);
+        notified += counters.rp_cnp_handled;
         let of_windows = [counters.binds, counters.invalidations, counters.peer_invalidations];
         windows.iter_mut().zip(of_windows).for_each(|(sum, count)| *sum += count);
         let counts: Vec<u64> = counters.iter().map(|(_, count)| count).collect();
@@ -271,6 +278,7 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
     }
     let switch = world.link.switch.as_ref();
     Outcome {
+        notified,
         dropped: switch.map_or(0, |switch| switch.dropped),
         marked: switch.map_or(0, |switch| switch.marked),
         lost: world.link.lost,

@@ -4,6 +4,7 @@
 //! having met congestion, the more of them the longer the queue is.
 
 use crate::rng::Rng;
+use std::collections::BTreeMap;
 use vrdma_transport::Instant;
 use vrdma_wire::ecn;
 use vrdma_wire::num::Mac;
@@ -23,6 +24,17 @@ pub struct Queue {
     pub ecn_max: u64,
 }
 
+/// What a switch saw in a millisecond.
+#[derive(Clone, Debug, Default)]
+pub struct Millisecond {
+    /// Frames that found no room.
+    pub dropped: u64,
+    /// The longest time that a frame waited, in nanoseconds.
+    pub longest_wait: u64,
+    /// Bytes of frames that were taken, by the address of the sender.
+    pub bytes: BTreeMap<[u8; 6], u64>,
+}
+
 pub struct Switch {
     queue: Queue,
     /// The port that leads to each address.
@@ -34,6 +46,8 @@ pub struct Switch {
     pub dropped: u64,
     /// The number of frames that were marked.
     pub marked: u64,
+    /// What it saw, by the millisecond of the simulation.
+    pub seen: BTreeMap<u64, Millisecond>,
 }
 
 impl Switch {
@@ -41,7 +55,7 @@ impl Switch {
     pub fn new(queue: Queue, ports: Vec<(Mac, usize)>, rng: Rng) -> Switch {
         assert!(queue.pace > 0 && queue.ecn_min <= queue.ecn_max);
         let count = ports.iter().map(|(_, port)| port + 1).max().unwrap_or(0);
-        Switch { queue, ports, idle: vec![0; count], rng, dropped: 0, marked: 0 }
+        Switch { queue, ports, idle: vec![0; count], rng, dropped: 0, marked: 0, seen: BTreeMap::new() }
     }
 
     /// Takes a frame. Returns when the last byte has left; `None` if the frame goes nowhere.
@@ -50,10 +64,15 @@ impl Switch {
         let &(_, port) = self.ports.iter().find(|(mac, _)| frame[..6] == mac.0)?;
         let (now, length) = (now.0 * 1000, frame.len() as u64);
         let waiting = self.idle[port].saturating_sub(now).div_ceil(pace);
+        let seen = self.seen.entry(now / 1_000_000_000).or_default();
         if waiting + length > room {
             self.dropped += 1;
+            seen.dropped += 1;
             return None;
         }
+        seen.longest_wait = seen.longest_wait.max(waiting * pace / 1000);
+        let source = frame[6..12].try_into().expect("six bytes are six");
+        *seen.bytes.entry(source).or_default() += length;
         let is_marked = match waiting {
             _ if waiting < ecn_min => false,
             _ if waiting >= ecn_max => true,

@@ -85,6 +85,7 @@ pub struct World {
     pub replace: Option<Rng>,
     /// How often an engine was replaced.
     pub replaced: u64,
+    congestion: Option<Dcqcn>,
 }
 
 /// The outlet of a host onto the link.
@@ -179,7 +180,14 @@ impl World {
             census: Census::default(),
             replace: None,
             replaced: 0,
+            congestion: None,
         }
+    }
+
+    /// Sets congestion control of all engines.
+    pub fn set_congestion(&mut self, congestion: Option<Dcqcn>) {
+        self.congestion = congestion;
+        self.hosts.iter_mut().for_each(|host| host.engine.set_congestion(congestion).unwrap());
     }
 
     /// Adds a host that is a reference peer.
@@ -327,6 +335,7 @@ impl World {
         if self.replace.as_mut().is_some_and(|rng| rng.one_in(REPLACE_ONE_IN)) {
             let engine = &mut self.hosts[n].engine;
             *engine = copied(engine);
+            engine.set_congestion(self.congestion).unwrap();
             self.replaced += 1;
         }
     }

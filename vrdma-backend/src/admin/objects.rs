@@ -96,6 +96,7 @@ fn details(view: &QpView, rights: Rights) -> QpDetails {
         max_rd_atomic: attr.max_rd_atomic,
         max_dest_rd_atomic: attr.max_dest_rd_atomic,
         is_flushing: view.is_flushing,
+        rate: view.rate,
         waits_for: view.waits_for.map(|wait| match wait {
             WaitsFor::Receive => QpWait::Receive,
             WaitsFor::Answer => QpWait::Answer,

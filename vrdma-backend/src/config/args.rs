@@ -3,7 +3,7 @@
 use super::access::User;
 use super::tcp::Tcp;
 use super::words::{Word, from_keys};
-use super::{Descriptor, GuestConfig};
+use super::{Congestion, Descriptor, GuestConfig};
 use crate::jail::{Sandbox, Seccomp};
 use crate::logger::LogLevel;
 use crate::port::{FaultsConfig, UplinkDevice};
@@ -149,6 +149,9 @@ pub struct Keys {
     /// delay_us=N,rate=BYTES,queue=BYTES,ecn_min=BYTES,ecn_max=BYTES,seed=N,dir=rx|tx|both
     #[arg(long, value_name = "KEY=VALUE,...")]
     pub faults: Option<FaultsConfig>,
+    /// Congestion control of RoCE: mode=dcqcn|off and the parameters of docs/congestion.md
+    #[arg(long, value_name = "KEY=VALUE,...", value_parser = congestion)]
+    pub congestion: Option<Congestion>,
     /// Whose TCP iWARP uses: own (over the uplink) or kernel (the host's) [default: own]
     #[arg(long, value_name = "own|kernel", value_parser = tcp)]
     pub tcp: Option<Tcp>,
@@ -193,6 +196,11 @@ fn tcp(text: &str) -> Result<Tcp, String> {
         "kernel" => Ok(Tcp::Kernel),
         _ => Err("there is own, and kernel".into()),
     }
+}
+
+/// Parses `mode=dcqcn,rp_min_rate=100`. The keys are those of the file.
+fn congestion(text: &str) -> anyhow::Result<Congestion> {
+    from_keys(text)
 }
 
 /// Parses `loss=0.01,dup=0.01,drop=ack/100,rate=125000000,seed=7,dir=tx`.

@@ -36,6 +36,7 @@ impl Config {
         self.check_queues()?;
         within("mtu", self.mtu, 1280..=9600)?;
         self.limits.check()?;
+        self.congestion.check()?;
         self.check_uplink()?;
         self.check_workers()?;
         self.check_guests()?;
@@ -375,7 +376,7 @@ impl GuestLimits {
     }
 }
 
-fn within(key: &str, value: impl Into<u64>, range: RangeInclusive<u64>) -> Result<()> {
+pub(super) fn within(key: &str, value: impl Into<u64>, range: RangeInclusive<u64>) -> Result<()> {
     let value = value.into();
     ensure!(
         range.contains(&value),

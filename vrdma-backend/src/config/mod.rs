@@ -11,6 +11,7 @@
 mod access;
 mod args;
 mod check;
+mod congestion;
 mod fields;
 mod file;
 mod guest;
@@ -27,6 +28,7 @@ mod words;
 
 pub use access::{Group, Mode, User, look_up_no_more_names};
 pub use args::{Args, Keys};
+pub use congestion::{Congestion, CongestionMode};
 pub use fields::fields;
 pub use guest::{GuestConfig, Transport};
 pub use limits::GuestLimits;
@@ -113,6 +115,8 @@ pub struct Config {
     pub tcp_keepalive: u16,
     /// Whether iWARP between guests of one worker uses their own TCP, too.
     pub tcp_between_guests: bool,
+    /// Congestion control of RoCE connections.
+    pub congestion: Congestion,
     /// Limits of each guest.
     pub limits: GuestLimits,
     /// The guests.
@@ -162,6 +166,7 @@ impl Default for Config {
             tcp: None,
             tcp_keepalive: 60,
             tcp_between_guests: false,
+            congestion: Congestion::default(),
             limits: GuestLimits::default(),
             guests: Vec::new(),
             file: None,

@@ -12,7 +12,7 @@ use super::sync::{AtomicBool, Ordering};
 use super::turns::Turns;
 use super::usage::{Rounds, Usage};
 use super::{CommandError, Job, Message, Stopped, Worker};
-use crate::config::Poll;
+use crate::config::{Congestion, Poll};
 use crate::device::broken::step;
 use crate::device::outputs::Outputs;
 use crate::jail;
@@ -232,6 +232,7 @@ impl Worker {
             engine: Engine::new(u64::from_ne_bytes(seed)),
             outputs: Outputs::default(),
             port: PortState::default(),
+            congestion: Congestion::default(),
             net: Net::new(mtu),
             uplink: None,
             packet_port: None,

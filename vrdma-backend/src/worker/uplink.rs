@@ -50,6 +50,7 @@ impl Worker {
             mtu: path_mtu(port.capabilities().mtu),
             speed: port.speed().unwrap_or(USUAL_SPEED),
         };
+        self.control_congestion();
         self.engine.set_link(port.is_up() || port.reaches_workers() || self.has_streams);
         if port.leads_out() {
             service::link(port.is_up());
@@ -157,6 +158,12 @@ impl Worker {
         more || sent || uplink.port.backlog() != 0
     }
 
+    /// Sets the parameters of congestion control, which depend on the speed of the link.
+    fn control_congestion(&mut self) {
+        let parameters = self.congestion.parameters(self.port.speed);
+        self.engine.set_congestion(parameters).expect("the configuration was checked");
+    }
+
     /// Checks the link if that is due.
     pub(super) fn watch_link(&mut self, now: transport::Instant) {
         let Some(uplink) = &mut self.uplink else { return };
@@ -167,6 +174,7 @@ impl Worker {
         if let Some(up) = uplink.port.poll_link() {
             // A link that is down has no speed. Its previous speed is the best guess.
             self.port.speed = uplink.port.speed().unwrap_or(self.port.speed);
+            self.control_congestion();
             self.tell_link(up);
         }
     }

@@ -50,13 +50,15 @@ impl Workers {
             1 => vec![(uplink, None)],
             _ => joined(&guests, count, mtu, uplink)?,
         };
-        let (gids, clock) = (Gids::default(), Clock::default());
+        let (gids, clock, congestion) = (Gids::default(), Clock::default(), &config.congestion);
         for (number, (handle, (port, packet_port))) in workers.handles.iter().zip(ports).enumerate() {
             let is_other = |guest: &&GuestConfig| worker_of(guest) != number && !guest.is_beside;
             let others: Vec<_> = guests.iter().filter(is_other).cloned().collect();
             let view = (count > 1).then(|| gids.view(number));
+            let congestion = congestion.clone();
             handle.call(move |worker| {
                 worker.set_clock(clock);
+                worker.congestion = congestion;
                 if let Some(view) = view {
                     worker.set_others(&others, view);
                 }

@@ -182,6 +182,23 @@ pub const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        name: "guest_congestion_signs",
+        help: "Signs of congestion on the paths of the guest's connections, by sign.",
+        cause: "`marked`, `notification_sent`: the path to the guest is congested. `notified`: that from \
+                the guest is, and it was slowed down. `ignored`: not of the peer, or congestion control is \
+                off.",
+        kind: Kind::Counter,
+        quantity: Quantity::Count("signs"),
+        scope: Scope::Guest,
+        labels: &["sign"],
+        rows: &[
+            Row { values: &["marked"], sources: &["transport.np_ecn_marked_roce_packets"] },
+            Row { values: &["notification_sent"], sources: &["transport.np_cnp_sent"] },
+            Row { values: &["notified"], sources: &["transport.rp_cnp_handled"] },
+            Row { values: &["ignored"], sources: &["transport.rp_cnp_ignored"] },
+        ],
+    },
+    Family {
         name: "guest_rnr_naks",
         help: "RNR NAKs that the guest got (rx), and that its device sent (tx).",
         cause: "The responder's program posts too few receives.",

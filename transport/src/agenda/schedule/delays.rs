@@ -64,33 +64,36 @@ impl Restraints {
     }
 }
 
-/// The queue of QPs by time. Each QP is in it at most once.
+/// A QP that waits for a turn in a direction.
+type Waiter = (QpRef, Direction);
+
+/// The queue of QPs by time. Each QP is in it at most once for each direction.
 #[derive(Default)]
 pub(super) struct Delays {
-    times: BTreeSet<(Instant, QpRef)>,
-    of: BTreeMap<QpRef, Instant>,
+    times: BTreeSet<(Instant, Waiter)>,
+    of: BTreeMap<Waiter, Instant>,
 }
 
 impl Delays {
     /// Adds a QP. If it waits already, it waits for the new time.
-    pub(super) fn insert(&mut self, place: QpRef, at: Instant) {
-        self.remove(place);
-        self.times.insert((at, place));
-        self.of.insert(place, at);
+    pub(super) fn insert(&mut self, waiter: Waiter, at: Instant) {
+        self.remove(waiter);
+        self.times.insert((at, waiter));
+        self.of.insert(waiter, at);
     }
 
     /// Removes a QP. Returns whether it waited.
-    pub(super) fn remove(&mut self, place: QpRef) -> bool {
-        let at = self.of.remove(&place);
-        at.is_some_and(|at| self.times.remove(&(at, place)))
+    pub(super) fn remove(&mut self, waiter: Waiter) -> bool {
+        let at = self.of.remove(&waiter);
+        at.is_some_and(|at| self.times.remove(&(at, waiter)))
     }
 
     /// Removes and returns the first QP whose time has come.
-    pub(super) fn pop_due(&mut self, now: Instant) -> Option<QpRef> {
-        let &(at, place) = self.times.first()?;
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<Waiter> {
+        let &(at, waiter) = self.times.first()?;
         (at <= now).then(|| {
-            self.remove(place);
-            place
+            self.remove(waiter);
+            waiter
         })
     }
 
@@ -100,16 +103,17 @@ impl Delays {
     }
 
     /// Returns the QPs of a device, in the order of their numbers.
-    pub(super) fn of_device(&self, device: u32) -> impl Iterator<Item = QpRef> {
-        let first = QpRef { device, qpn: Qpn::truncate(0) };
-        self.of.range(first..).map(|(place, _)| *place).take_while(move |place| place.device == device)
+    pub(super) fn of_device(&self, device: u32) -> impl Iterator<Item = Waiter> {
+        let first = (QpRef { device, qpn: Qpn::truncate(0) }, Direction::Answers);
+        let all = self.of.range(first..).map(|(waiter, _)| *waiter);
+        all.take_while(move |(place, _)| place.device == device)
     }
 
     /// Removes the QPs of a device.
     pub(super) fn forget(&mut self, device: u32) {
-        let gone: Vec<QpRef> = self.of_device(device).collect();
-        gone.into_iter().for_each(|place| {
-            self.remove(place);
+        let gone: Vec<Waiter> = self.of_device(device).collect();
+        gone.into_iter().for_each(|waiter| {
+            self.remove(waiter);
         });
     }
 }
@@ -118,8 +122,19 @@ impl Delays {
 mod tests {
     use super::*;
 
-    fn place(device: u32, qpn: u32) -> QpRef {
-        QpRef { device, qpn: Qpn::truncate(qpn) }
+    fn place(device: u32, qpn: u32) -> Waiter {
+        (QpRef { device, qpn: Qpn::truncate(qpn) }, Direction::Requests)
+    }
+
+    #[test]
+    fn a_qp_waits_in_each_direction_by_itself() {
+        let mut later = Delays::default();
+        let (qp, requests) = place(3, 5);
+        later.insert((qp, requests), Instant(7));
+        later.insert((qp, Direction::Answers), Instant(6));
+        assert_eq!(later.of_device(3).collect::<Vec<_>>(), [(qp, Direction::Answers), (qp, requests)]);
+        assert_eq!(later.pop_due(Instant(6)), Some((qp, Direction::Answers)));
+        assert_eq!((later.pop_due(Instant(6)), later.first()), (None, Some(Instant(7))));
     }
 
     #[test]

@@ -94,13 +94,15 @@ impl Turns {
 
     /// Gives a QP, which was taken out of its queue, a turn at some time. It is still marked as
     /// waiting for one.
-    pub(crate) fn postpone(&mut self, place: QpRef, at: Instant) {
-        self.later.insert(place, at);
+    ///
+    /// There must be a rate, or [`Rates::something_waits`] was called.
+    pub(crate) fn postpone(&mut self, place: QpRef, direction: Direction, at: Instant) {
+        self.later.insert((place, direction), at);
     }
 
     /// Removes a destroyed QP from the queue by time. Returns whether it was there.
-    pub(crate) fn forget_later(&mut self, place: QpRef) -> bool {
-        self.later.remove(place)
+    pub(crate) fn forget_later(&mut self, place: QpRef, direction: Direction) -> bool {
+        self.later.remove((place, direction))
     }
 
     /// Returns when a hold ends, or a QP is due that waits for its time.
@@ -113,15 +115,17 @@ impl Turns {
     /// Puts some QPs whose time has come into their queues.
     fn let_go(&mut self, now: Instant) {
         for _ in 0..LET_GO {
-            let Some(place) = self.later.pop_due(now) else { break };
-            self.push(place, Direction::Requests);
+            let Some((place, direction)) = self.later.pop_due(now) else { break };
+            self.push(place, direction);
         }
     }
 
-    /// Puts a QP into its queue if it waits for a time.
+    /// Puts a QP into its queues if it waits for a time.
     fn hurry(&mut self, place: QpRef) {
-        if self.later.remove(place) {
-            self.push(place, Direction::Requests);
+        for direction in [Direction::Answers, Direction::Requests] {
+            if self.later.remove((place, direction)) {
+                self.push(place, direction);
+            }
         }
     }
 
@@ -155,7 +159,7 @@ impl Turns {
 
     /// Ends all holds of a device, and the waits of its QPs.
     fn release_device(&mut self, device: u32) {
-        let waiting: Vec<QpRef> = self.later.of_device(device).collect();
+        let waiting: Vec<QpRef> = self.later.of_device(device).map(|(place, _)| place).collect();
         waiting.into_iter().for_each(|place| self.hurry(place));
         for direction in [Direction::Answers, Direction::Requests] {
             self.end_hold(device, direction);
@@ -357,6 +361,7 @@ impl Schedule {
     #[cfg(test)]
     pub(crate) fn set_again(&mut self, from: &mut Schedule) {
         self.rates = mem::take(&mut from.rates);
+        self.dcqcn = from.dcqcn;
         for (device, share) in from.local.shares.iter().enumerate() {
             self.set_weight(device as u32, share.weight);
         }
@@ -384,7 +389,8 @@ mod tests {
         schedule.rates.set_qp(QpRef { device: 0, qpn: Qpn::truncate(1) }, &limit);
         let count = 3 * LET_GO + 1;
         for qpn in 0..count as u32 {
-            schedule.local.postpone(QpRef { device: 0, qpn: Qpn::truncate(qpn) }, Instant(5));
+            let place = QpRef { device: 0, qpn: Qpn::truncate(qpn) };
+            schedule.local.postpone(place, Direction::Requests, Instant(5));
         }
         schedule.see(Instant(4));
         assert_eq!((schedule.local.len(), schedule.is_due(Instant(4))), (0, false));
@@ -402,8 +408,8 @@ mod tests {
         let limit = RateLimit { bytes: NonZeroU64::new(1), messages: None, burst: Duration::ZERO };
         let [one, other] = [1, 2].map(|qpn| QpRef { device: 3, qpn: Qpn::truncate(qpn) });
         schedule.rates.set_qp(one, &limit);
-        schedule.local.postpone(one, Instant(u64::MAX));
-        schedule.wire.postpone(other, Instant(u64::MAX));
+        schedule.local.postpone(one, Direction::Requests, Instant(u64::MAX));
+        schedule.wire.postpone(other, Direction::Answers, Instant(u64::MAX));
         schedule.start_qp_over(one);
         assert_eq!((schedule.local.len(), schedule.wire.len()), (1, 0));
         schedule.start_over(3);

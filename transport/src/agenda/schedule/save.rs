@@ -5,9 +5,9 @@ use crate::base::id::SrqId;
 use crate::base::qp_ref::QpRef;
 use crate::collections::wakes::Wakes;
 use crate::objects::device::Devices;
-use crate::objects::qp::Qp;
+use crate::objects::qp::{Direction, Qp};
 use crate::save::{RestoreError, Violation, record, to_qpn};
-use core::{iter, mem};
+use core::mem;
 use std::collections::{BTreeSet, VecDeque};
 use vrdma_wire::num::Qpn;
 
@@ -25,8 +25,9 @@ impl Schedule {
     pub(crate) fn save<R>(&self, devices: &Devices<R>) -> record::Turns {
         let none: fn(&Qp) -> bool = |_| false;
         // The record of a QP has its flushes.
-        // The caller sets rates again. What waits for one is recorded as if it waited for its turn.
-        let Schedule { local, wire, deadlines, rates: _, flushes: _, wakes } = self;
+        // The caller sets rates and parameters of congestion control again. What waits for a rate
+        // is recorded as if it waited for its turn.
+        let Schedule { local, wire, deadlines, rates: _, dcqcn: _, flushes: _, wakes } = self;
         record::Turns {
             local: local.save(devices, none, |qp| qp.requester.ready),
             wire: wire.save(devices, |qp| qp.answer_due, |qp| qp.turn_due),
@@ -121,9 +122,12 @@ impl Turns {
             let Share { listed, weight: _, credit, lead, carried, carried_in, .. } = share;
             let carried = if carried_in == poll { *carried } else { 0 };
             let (listed, credit, lead) = (*listed, (*credit).clamp(DEBT, QUANTUM as i64), *lead);
-            let answers = answers.save(devices, device, &owes, iter::empty());
-            let requests =
-                requests.save(devices, device, &asks, later.of_device(device).map(|place| place.qpn));
+            let later = |of| {
+                let waiters = later.of_device(device).filter(move |(_, direction)| *direction == of);
+                waiters.map(|(place, _)| place.qpn)
+            };
+            let answers = answers.save(devices, device, &owes, later(Direction::Answers));
+            let requests = requests.save(devices, device, &asks, later(Direction::Requests));
             let listed = listed || !answers.is_empty() || !requests.is_empty();
             // A share without any state is left out.
             let idle = !listed && (credit, lead, carried) == (0, 0, 0);

@@ -28,7 +28,7 @@ use vrdma_wire::num::{FlowLabel, Gid, Mac, Mtu, Qpn, VlanId, VlanTag};
 use vrdma_wire::roce::Path;
 
 /// Purpose of a QP's turn.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Direction {
     /// Answers that it owes its peer: responses, acknowledges, NAKs.
     Answers,
@@ -354,6 +354,15 @@ impl Qp {
     #[inline]
     pub(crate) fn access(&self) -> Access {
         unpack(self.access)
+    }
+
+    /// Returns the mark that says that the QP is in the queue of a direction.
+    #[inline]
+    pub(crate) fn due(&mut self, direction: Direction) -> &mut bool {
+        match direction {
+            Direction::Answers => &mut self.answer_due,
+            Direction::Requests => &mut self.turn_due,
+        }
     }
 
     /// Whether the QP accepts messages of its peer.

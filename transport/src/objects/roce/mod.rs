@@ -1,7 +1,9 @@
 //! State of a reliable connection on RoCE.
 
+pub(crate) mod congestion;
 pub(crate) mod packet;
 pub(crate) mod psn;
+pub(crate) mod reaction_point;
 pub(crate) mod requester_state;
 pub(crate) mod responder_state;
 pub(crate) mod state;

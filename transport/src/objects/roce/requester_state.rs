@@ -56,6 +56,8 @@ pub(crate) struct RequesterState {
     pub(crate) retransmitted: bool,
     /// MSN of the last request that the peer has a receive for; `None` if it does not tell.
     limit: Option<AethMsn>,
+    /// Packets of requests that were acknowledged, modulo 2 to the power of 32.
+    pub(crate) carried: u32,
 }
 
 /// The effect of an acknowledge on the first request.
@@ -99,6 +101,7 @@ impl RequesterState {
             since_ack_req: 0,
             retransmitted: false,
             limit: None,
+            carried: 0,
         }
     }
 
@@ -231,6 +234,7 @@ impl RequesterState {
         }
         let left = psns(work, mtu) - self.answered();
         self.una = self.una.add(more.min(left));
+        self.carried = self.carried.wrapping_add(more.min(left));
         if more >= left {
             return Acked::First;
         }

@@ -100,6 +100,8 @@ pub(crate) struct ResponderState {
     most: u8,
     /// Number of entries whose response is to be sent.
     pending: u32,
+    /// Packets of responses that were sent, modulo 2 to the power of 32.
+    pub(crate) served: u32,
 }
 
 impl ResponderState {
@@ -117,6 +119,7 @@ impl ResponderState {
             newest: 0,
             most: resources,
             pending: 0,
+            served: 0,
         }
     }
 
@@ -303,6 +306,7 @@ impl ResponderState {
     pub(crate) fn response_sent(&mut self, index: usize, psns: u32) {
         let resource = &mut self.resources[index];
         resource.next += psns;
+        self.served = self.served.wrapping_add(psns);
         if resource.next >= resource.psns {
             self.settle(index);
         }

@@ -5,6 +5,7 @@ mod save;
 use crate::base::time::{Instant, NEVER};
 use crate::collections::pool::List;
 use crate::objects::qp::Qp;
+use crate::objects::roce::congestion::Congestion;
 use crate::objects::roce::requester_state::RequesterState;
 use crate::objects::roce::responder_state::ResponderState;
 use vrdma_wire::num::Psn;
@@ -22,6 +23,8 @@ pub(crate) struct RcRoce {
     /// [`Way::is_near`](crate::Way::is_near) of the peer, as the outlet reported it in the QP's
     /// last turn.
     pub(crate) is_near: bool,
+    /// What it knows of congestion, since it first met some.
+    pub(crate) congestion: Option<Box<Congestion>>,
 }
 
 impl RcRoce {
@@ -33,6 +36,7 @@ impl RcRoce {
             deadline: NEVER,
             stays_here: false,
             is_near: false,
+            congestion: None,
         }
     }
 

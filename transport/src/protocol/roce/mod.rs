@@ -4,6 +4,7 @@
 //! receive ([`requester_rx`], [`responder_rx`]). [`retry`] retransmits packets without an answer.
 //! The states are in `objects/roce/`.
 
+pub(crate) mod congestion;
 pub(crate) mod qp;
 mod requester_rx;
 mod requester_tx;
@@ -62,6 +63,7 @@ pub(crate) fn receive<R: Region, S: Sink>(
         return Fate::Done;
     }
     let mut qp = ctx.roce();
+    qp.see_mark(now, packet);
     match Response::of(body, part.map_or(1, |part| part.psns), payload) {
         Some(response) => {
             qp.receive_response(now, packet.bth.psn, response);
@@ -121,6 +123,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let mut allowance = Allowance::new(now, budget);
         match direction {
             Direction::Answers => {
+                self.send_notification(&mut allowance, outlet);
                 if self.send_responses(&mut allowance, outlet) {
                     self.make_answer_due();
                 }

@@ -15,6 +15,7 @@ use crate::objects::roce::psn::{HALF, ahead};
 use crate::objects::roce::requester_state::{RequesterState, psns};
 use crate::objects::roce::state::RcRoce;
 use crate::protocol::allowance::Allowance;
+use crate::protocol::roce::congestion::data_path;
 use crate::protocol::roce::qp::RoceQp;
 use crate::verbs::attr::QpState;
 use crate::verbs::completion::{Sink, WcStatus};
@@ -100,7 +101,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if !matches!(qp.state, QpState::Rts | QpState::Sqd) || qp.requester.wait == Wait::Receive {
             return RequestPause::Idle;
         }
-        let path = qp.path(self.mac, self.marks);
+        let path = data_path(self.schedule, qp.path(self.mac, self.marks));
         let mtu = qp.path_mtu;
         let RcRoce { requester: state, is_near, .. } = self.conn;
         let is_near = *is_near;

@@ -15,6 +15,7 @@ use crate::objects::roce::packet::{acknowledge, read_part, response_packet};
 use crate::objects::roce::responder_state::{Resource, ResponseKind};
 use crate::objects::roce::state::RcRoce;
 use crate::protocol::allowance::Allowance;
+use crate::protocol::roce::congestion::{answer_path, data_path};
 use crate::protocol::roce::qp::RoceQp;
 use crate::verbs::attr::QpState;
 use crate::verbs::completion::Sink;
@@ -70,6 +71,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             return ResponsePause::Idle;
         }
         let path = qp.path(self.mac, self.marks);
+        let (data_path, path) = (data_path(self.schedule, path), answer_path(self.schedule, path));
         loop {
             let pending = state.first_pending();
             if pending.is_none() && state.nak.is_none() && !state.ack_is_due() {
@@ -100,7 +102,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 let last = qp.responder.psn.add(u32::MAX);
                 (last, Rc::Ack(acknowledge(state.msn)), Pieces::bytes(&[]))
             };
-            let packet = response_packet(&path, qp, psn, body);
+            let path = if pending.is_some() { &data_path } else { &path };
+            let packet = response_packet(path, qp, psn, body);
             let sent = outlet.pass(device, &packet, is_near.then_some(part), &pieces);
             if sent.is_err() {
                 if qp.state == QpState::Err {

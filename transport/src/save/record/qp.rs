@@ -169,6 +169,51 @@ pub struct RcRoce {
     pub responder: RcResponder,
     /// Deadline of the connection.
     pub deadline: Option<u64>,
+    /// What it knows of congestion. (Versions before 5 have none.)
+    #[serde(default)]
+    pub congestion: Option<Congestion>,
+}
+
+/// What a connection knows of congestion on its path.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Congestion {
+    /// Whether a notification is to be sent.
+    pub cnp_due: bool,
+    /// When the last notification became due, in nanoseconds.
+    pub last_cnp: Option<u64>,
+    /// Its rate, if it has one.
+    pub rate: Option<Rate>,
+}
+
+/// The rate of a connection that was notified of congestion. Times are in nanoseconds.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Rate {
+    /// The rate in bytes a second.
+    pub current: u64,
+    /// The rate to which it recovers.
+    pub target: u64,
+    /// How congested the path is, in units of 2 to the power of -30.
+    pub alpha: u32,
+    /// When the period of alpha began.
+    pub alpha_since: u64,
+    /// When the rate fell last.
+    pub fell_at: u64,
+    /// When the period of the timer began.
+    pub timer_since: u64,
+    /// Periods of the timer since the rate fell.
+    pub timer_steps: u32,
+    /// Bytes sent in the period of the counter of bytes.
+    pub bytes: u64,
+    /// Periods of that counter since the rate fell.
+    pub byte_steps: u32,
+    /// When the next packet may be sent.
+    pub next_at: u64,
+    /// What got through to the peer, in bytes a second, when that was measured last.
+    pub delivered: u64,
+    /// When the current time of measurement began.
+    pub measured_at: u64,
+    /// Packets that had got through then.
+    pub packets: u32,
 }
 
 /// The requester's state.
@@ -202,6 +247,10 @@ pub struct RcRequester {
     pub went_back: bool,
     /// MSN of the last request that the peer has a receive for, if it tells.
     pub limit: Option<u32>,
+    /// Packets of requests that were acknowledged, modulo 2 to the power of 32. (Versions before 5
+    /// have none.)
+    #[serde(default)]
+    pub carried: u32,
 }
 
 /// What the responder has to send, and may have to send again.
@@ -221,6 +270,10 @@ pub struct RcResponder {
     pub nak: Option<PendingNak>,
     /// The last READs and atomics, the oldest first.
     pub resources: Vec<Resource>,
+    /// Packets of responses that were sent, modulo 2 to the power of 32. (Versions before 5 have
+    /// none.)
+    #[serde(default)]
+    pub served: u32,
 }
 
 /// A NAK that is to be sent.

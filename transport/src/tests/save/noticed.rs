@@ -12,7 +12,7 @@ use super::*;
 use crate::tests::datagrams::{QKEY, TO_INIT_UD, TO_RTS_UD};
 use crate::tests::groups::{from_elsewhere, group, to_members};
 use crate::tests::wire::unreliable::uc;
-use crate::tests::wire::{A, B, Net, frame};
+use crate::tests::wire::{A, B, Net, congestion, frame};
 use crate::tests::{tcp, xrc};
 use crate::verbs::request::Destination;
 use ciborium::Value;
@@ -342,6 +342,7 @@ fn no_field_of_a_record_is_forgotten() {
         .chain(shared)
         .chain(last)
         .chain(xrc::records())
+        .chain([congestion::record()])
         .chain(tcp::records())
         .collect();
     let values: Vec<Value> = records.iter().map(|record| Value::serialized(record).unwrap()).collect();

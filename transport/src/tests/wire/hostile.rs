@@ -13,7 +13,7 @@ pub(super) fn ack(syndrome: Syndrome) -> Body {
     Body::Rc(Rc::Ack(Aeth { syndrome, msn: Default::default() }))
 }
 
-fn write_only(net: &Net, at: usize) -> Body {
+pub(super) fn write_only(net: &Net, at: usize) -> Body {
     let end = &net.hosts[at].end;
     let reth = Reth { va: IOVA, rkey: Rkey(end.key), length: 4 };
     Body::Rc(Rc::Write(Part::Only(reth, WriteTail::Plain)))
@@ -120,7 +120,7 @@ fn packets_for_others_or_of_others_are_dropped_by_name() {
         p.body = Body::Cnp;
         Some(frame(p, b""))
     });
-    assert_eq!(notification, [("congestion_notifications", 1)]);
+    assert_eq!(notification, [("rp_cnp_ignored", 1), ("congestion_notifications", 1)]);
     let deth = Deth { qkey: Qkey(1), src: Qpn::GSI };
     let counts = refused(move |_, p| {
         p.body = Body::Ud { deth, imm: None };

@@ -2,6 +2,7 @@
 
 mod basics;
 mod chaos;
+pub(crate) mod congestion;
 pub(crate) mod datagrams;
 mod hostile;
 mod inter_worker;

@@ -25,6 +25,7 @@ impl RequesterState {
             since_ack_req: unasked,
             retransmitted: went_back,
             limit,
+            carried,
         } = *self;
         let ssn = ssn.number();
         if qp.transport != TransportKind::Roce {
@@ -46,6 +47,7 @@ impl RequesterState {
             unasked,
             went_back,
             limit: limit.map(AethMsn::number),
+            carried,
         }
     }
 
@@ -104,6 +106,7 @@ impl RequesterState {
             since_ack_req: unasked,
             retransmitted: went_back,
             limit,
+            carried: record.carried,
         })
     }
 }

@@ -5,16 +5,18 @@ use crate::base::time::NEVER;
 use crate::base::transport_kind::TransportKind;
 use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
+use crate::objects::roce::congestion::Congestion;
 use crate::save::{Violation, deadline, record, to_deadline};
 
 impl RcRoce {
     /// Returns the record of the state.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::Roce {
-        let RcRoce { requester, responder, deadline: at, stays_here: _, is_near: _ } = self;
+        let RcRoce { requester, responder, deadline: at, stays_here: _, is_near: _, congestion } = self;
         record::Roce::Rc(Box::new(record::RcRoce {
             requester: requester.save(qp, requests),
             responder: responder.save(qp),
             deadline: deadline(*at),
+            congestion: congestion.as_deref().map(Congestion::save),
         }))
     }
 
@@ -36,6 +38,7 @@ impl RcRoce {
             // during a wait for an acknowledge only if its peer is in this process.
             stays_here: qp.attr().timeout == 0 && deadline != NEVER,
             is_near: false,
+            congestion: record.congestion.as_ref().map(Congestion::restore).transpose()?.map(Box::new),
         })
     }
 }

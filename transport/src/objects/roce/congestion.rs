@@ -1,0 +1,77 @@
+//! What a QP knows of congestion on the path to its peer, in both directions. Pure state.
+//!
+//! As a receiver it owes notifications for marked packets: DCQCN's notification point. As a sender
+//! it has a rate: the [`ReactionPoint`].
+
+mod save;
+
+use crate::base::dcqcn::Dcqcn;
+use crate::base::time::Instant;
+use crate::objects::roce::reaction_point::{ReactionPoint, Through};
+
+/// The state of a QP that got a marked packet or a notification. Most QPs never do.
+#[derive(Default, PartialEq, Eq, Debug)]
+pub(crate) struct Congestion {
+    /// Whether a notification is to be sent.
+    cnp_due: bool,
+    /// When the last notification became due.
+    last_cnp: Option<Instant>,
+    /// Its rate, if it has one.
+    pub(crate) point: Option<ReactionPoint>,
+}
+
+impl Congestion {
+    /// Takes note of a marked packet.
+    ///
+    /// Returns whether a notification is due now that was not due before. There is at most one in
+    /// each interval.
+    pub(crate) fn marked(&mut self, now: Instant, parameters: &Dcqcn) -> bool {
+        let interval = parameters.np_min_time_between_cnps;
+        if self.cnp_due || self.last_cnp.is_some_and(|last| now < last + interval) {
+            return false;
+        }
+        (self.cnp_due, self.last_cnp) = (true, Some(now));
+        true
+    }
+
+    /// Takes a notification.
+    pub(crate) fn notified(&mut self, now: Instant, through: Through, parameters: &Dcqcn) {
+        match &mut self.point {
+            Some(point) => point.notified(now, through, parameters),
+            None => self.point = Some(ReactionPoint::new(now, through, parameters)),
+        }
+    }
+
+    /// Whether a notification is to be sent.
+    pub(crate) fn cnp_is_due(&self) -> bool {
+        self.cnp_due
+    }
+
+    /// Takes the notification that is to be sent, if there is one.
+    pub(crate) fn take_cnp(&mut self) -> bool {
+        core::mem::take(&mut self.cnp_due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_cause_one_notification_in_each_interval() {
+        let parameters = Dcqcn::default();
+        let mut congestion = Congestion::default();
+        let mut sent = Vec::new();
+        for micros in 1..=200 {
+            congestion.marked(Instant(micros * 1000), &parameters);
+            if congestion.take_cnp() {
+                sent.push(micros);
+            }
+        }
+        assert_eq!(sent, [1, 51, 101, 151]);
+        // One that could not be sent yet stays due, and does not become two.
+        assert!(congestion.marked(Instant(300_000), &parameters));
+        assert!(!congestion.marked(Instant(900_000), &parameters));
+        assert!(congestion.take_cnp() && !congestion.take_cnp());
+    }
+}

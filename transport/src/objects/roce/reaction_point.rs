@@ -1,0 +1,278 @@
+//! The rate of a QP whose packets meet congestion: DCQCN's reaction point. Pure state, without
+//! timers.
+//!
+//! The algorithm has two timers and a counter of bytes. They are evaluated when a notification
+//! comes, and when the QP has a turn. The result is that of an implementation with real timers
+//! (`tests.rs` has one), so a QP that does nothing costs nothing.
+//!
+//! Source: Zhu et al., SIGCOMM 2015, 3 and figure 7. One rule is added: [`ReactionPoint::notified`]
+//! says it.
+
+#[cfg(test)]
+mod tests;
+
+use crate::base::dcqcn::{DCQCN_UNIT, Dcqcn};
+use crate::base::time::Instant;
+use core::time::Duration;
+
+/// The number that stands for an alpha of 1.
+const ONE: u32 = 1 << 30;
+
+/// Below this alpha, a QP with the rate of the link is as one that never had a notification.
+const NEARLY_NONE: u32 = ONE / 256;
+
+/// The time for which a QP may save up what its rate allows, to send it at once.
+const BURST: Duration = Duration::from_micros(16);
+
+/// The shortest time in which it is measured how much gets through.
+const SAMPLE: Duration = Duration::from_micros(200);
+
+/// Packets that a QP sends at once, however low its rate is.
+const LEAST_BURST: u64 = 4;
+
+/// The rate of a QP that got a notification.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ReactionPoint {
+    /// The rate in bytes a second.
+    pub(super) current: u64,
+    /// The rate to which it recovers: that at the last notification, and later more.
+    pub(super) target: u64,
+    /// Estimate of how congested the path is, as a part of [`ONE`].
+    pub(super) alpha: u32,
+    /// When the current period of alpha began.
+    pub(super) alpha_since: Instant,
+    /// When the rate fell last.
+    pub(super) fell_at: Instant,
+    /// When the current period of the timer of increases began.
+    pub(super) timer_since: Instant,
+    /// Periods of that timer since the rate fell.
+    pub(super) timer_steps: u32,
+    /// Bytes that were sent in the current period of the counter of increases.
+    pub(super) bytes: u64,
+    /// Periods of that counter since the rate fell.
+    pub(super) byte_steps: u32,
+    /// When the next packet may be sent.
+    pub(super) next_at: Instant,
+    /// What got through to the peer, in bytes a second, in the last time that was measured.
+    pub(super) delivered: u64,
+    /// When the current time of measurement began.
+    pub(super) measured_at: Instant,
+    /// [`Through::packets`] at that time.
+    pub(super) packets: u32,
+}
+
+/// What got through to the peer so far.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Through {
+    /// Number of packets with data, modulo 2 to the power of 32.
+    pub(crate) packets: u32,
+    /// Bytes of the longest frame.
+    pub(crate) longest: u64,
+}
+
+impl ReactionPoint {
+    /// Makes the state of a QP at its first notification. The QP had the rate of the link.
+    pub(crate) fn new(now: Instant, through: Through, parameters: &Dcqcn) -> ReactionPoint {
+        let mut point = ReactionPoint {
+            current: parameters.rp_max_rate,
+            target: parameters.rp_max_rate,
+            alpha: to_alpha(parameters.rp_initial_alpha_value),
+            alpha_since: now,
+            fell_at: now,
+            timer_since: now,
+            timer_steps: 0,
+            bytes: 0,
+            byte_steps: 0,
+            next_at: now,
+            delivered: 0,
+            measured_at: now,
+            packets: through.packets,
+        };
+        point.fall(now, parameters);
+        point
+    }
+
+    /// Takes a notification.
+    ///
+    /// The rate falls, unless it fell just before: a burst of notifications counts once.
+    ///
+    /// It does not fall below half of what gets through to the peer, and recovers to all of that.
+    /// While a long queue of the network drains, notifications go on, although the rate that caused
+    /// the queue has ended. Without this rule they would take the rate far below the QP's share.
+    pub(crate) fn notified(&mut self, now: Instant, through: Through, parameters: &Dcqcn) {
+        self.advance(now, parameters);
+        self.measure(now, through);
+        if now >= self.fell_at + parameters.rp_rate_reduce_monitor_period {
+            self.fall(now, parameters);
+        }
+    }
+
+    /// Measures how much gets through to the peer.
+    fn measure(&mut self, now: Instant, through: Through) {
+        let time = now.0.saturating_sub(self.measured_at.0);
+        if time >= SAMPLE.as_nanos() as u64 {
+            let packets = through.packets.wrapping_sub(self.packets);
+            let bytes = u128::from(packets) * u128::from(through.longest);
+            self.delivered = (bytes * 1_000_000_000 / u128::from(time)) as u64;
+            (self.measured_at, self.packets) = (now, through.packets);
+        }
+    }
+
+    fn fall(&mut self, now: Instant, parameters: &Dcqcn) {
+        let delivered = self.delivered.min(parameters.rp_max_rate);
+        self.target = self.current.max(delivered);
+        let by = u128::from(self.current) * u128::from(self.alpha) / u128::from(2 * u64::from(ONE));
+        let least = parameters.rp_min_rate.max(delivered / 2);
+        self.current = (self.current - by as u64).max(least);
+        self.target = self.target.max(self.current);
+        let stays = u64::from(self.alpha) * u64::from(parameters.rp_dce_tcp_g);
+        let grows = u64::from(ONE) * u64::from(DCQCN_UNIT - parameters.rp_dce_tcp_g);
+        self.alpha = ((stays + grows) / u64::from(DCQCN_UNIT)) as u32;
+        (self.alpha_since, self.fell_at, self.timer_since) = (now, now, now);
+        (self.timer_steps, self.byte_steps, self.bytes) = (0, 0, 0);
+    }
+
+    /// Evaluates the timers that have expired by now.
+    pub(crate) fn advance(&mut self, now: Instant, parameters: &Dcqcn) {
+        let periods = take_periods(&mut self.alpha_since, now, parameters.rp_dce_tcp_rtt);
+        if periods > 0 {
+            let stays = power(to_alpha(parameters.rp_dce_tcp_g), periods);
+            self.alpha = times(self.alpha, stays);
+        }
+        let periods = take_periods(&mut self.timer_since, now, parameters.rp_time_reset);
+        if periods > 0 {
+            self.timer_expired(periods, parameters);
+        }
+        // A changed parameter may have lowered the limit.
+        self.current = self.current.min(parameters.rp_max_rate);
+        self.target = self.target.min(parameters.rp_max_rate);
+    }
+
+    /// Lets the rate grow by this many steps of the timer.
+    fn timer_expired(&mut self, periods: u64, parameters: &Dcqcn) {
+        let threshold = u64::from(parameters.rp_threshold);
+        let (before, byte_steps) = (u64::from(self.timer_steps), u64::from(self.byte_steps));
+        self.timer_steps = u32::try_from(before.saturating_add(periods)).unwrap_or(u32::MAX);
+        // Steps up to each of these numbers are of one kind.
+        let recovering = if byte_steps >= threshold { before } else { (threshold - 1).max(before) };
+        let additive = if byte_steps > threshold { threshold.max(before) } else { u64::MAX };
+        let of = |from: u64, to: u64| {
+            let end = before.saturating_add(periods).min(to);
+            end.saturating_sub(from.max(before))
+        };
+        self.grow(of(before, recovering), 0, parameters);
+        self.grow(of(recovering, additive), parameters.rp_ai_rate, parameters);
+        self.grow(of(additive.max(recovering), u64::MAX), parameters.rp_hai_rate, parameters);
+    }
+
+    /// Records that the QP has sent this many bytes, in a turn at `now`.
+    pub(crate) fn sent(&mut self, now: Instant, bytes: u64, parameters: &Dcqcn) {
+        let threshold = u32::from(parameters.rp_threshold);
+        let saved_up = Instant(now.0.saturating_sub(BURST.as_nanos() as u64));
+        self.next_at = self.next_at.max(saved_up) + self.time_of(bytes);
+        self.bytes += bytes;
+        while self.bytes >= parameters.rp_byte_reset {
+            self.bytes -= parameters.rp_byte_reset;
+            self.byte_steps = self.byte_steps.saturating_add(1);
+            let (more, less) = (self.timer_steps.max(self.byte_steps), self.timer_steps.min(self.byte_steps));
+            let by = match () {
+                () if more < threshold => 0,
+                () if less > threshold => parameters.rp_hai_rate,
+                () => parameters.rp_ai_rate,
+            };
+            self.grow(1, by, parameters);
+        }
+    }
+
+    /// Lets the rate grow by steps. In each, the target grows by `by`, and half of what the rate
+    /// lacks is made up for.
+    fn grow(&mut self, steps: u64, by: u64, parameters: &Dcqcn) {
+        let most = parameters.rp_max_rate;
+        let left = most.saturating_sub(self.target);
+        let whole = left.checked_div(by).unwrap_or(0).min(steps);
+        self.approach(whole, by);
+        let mut rest = steps - whole;
+        if rest > 0 && by > 0 {
+            // The step in which the target reaches the rate of the link, or stays there.
+            self.approach(1, most.saturating_sub(self.target));
+            rest -= 1;
+        }
+        self.approach(rest, 0);
+    }
+
+    /// Lets the rate grow by steps, each of which raises the target by all of `by`.
+    fn approach(&mut self, steps: u64, by: u64) {
+        if steps == 0 {
+            return;
+        }
+        self.target += steps * by;
+        // The distance d becomes (d + by) / 2 in each step.
+        let half = |value: u64| value.checked_shr(steps.min(64) as u32).unwrap_or(0);
+        let lacks = (self.target - steps * by).saturating_sub(self.current);
+        self.current = self.target - (half(lacks) + (by - half(by)));
+    }
+
+    /// Whether an implementation may have this state, with any parameters.
+    pub(super) fn is_possible(&self) -> bool {
+        let rates = self.current >= Dcqcn::LOWEST_RATE && self.target <= Dcqcn::HIGHEST_RATE;
+        rates && self.current <= self.target && self.alpha <= ONE && self.bytes < u64::MAX / 2
+    }
+
+    /// Whether the QP is as one that never got a notification.
+    pub(crate) fn is_over(&self, parameters: &Dcqcn) -> bool {
+        self.current >= parameters.rp_max_rate && self.alpha < NEARLY_NONE
+    }
+
+    /// Returns until when the QP has to wait; `None` if it may send now.
+    pub(crate) fn wait(&self, now: Instant) -> Option<Instant> {
+        (self.next_at > now).then_some(self.next_at)
+    }
+
+    /// Returns how many bytes the QP may send in a turn, in packets of at most `longest` bytes.
+    pub(crate) fn burst(&self, longest: u64) -> u64 {
+        let saved_up = u128::from(self.current) * BURST.as_nanos() / 1_000_000_000;
+        (saved_up as u64).max(LEAST_BURST * longest)
+    }
+
+    /// Returns the time that a number of bytes takes at the rate.
+    pub(crate) fn time_of(&self, bytes: u64) -> Duration {
+        let time = u128::from(bytes) * 1_000_000_000 / u128::from(self.current.max(1));
+        Duration::from_nanos(time as u64)
+    }
+
+    /// Returns the rate in bytes a second, as it was when it was evaluated last.
+    pub(crate) fn rate(&self) -> u64 {
+        self.current
+    }
+}
+
+/// Returns a fraction in units of 1/[`DCQCN_UNIT`] as a part of [`ONE`].
+fn to_alpha(fraction: u16) -> u32 {
+    u32::from(fraction.min(DCQCN_UNIT)) * (ONE / u32::from(DCQCN_UNIT))
+}
+
+/// Multiplies parts of [`ONE`].
+fn times(a: u32, b: u32) -> u32 {
+    (u64::from(a) * u64::from(b) / u64::from(ONE)) as u32
+}
+
+/// Raises a part of [`ONE`] to a power.
+fn power(mut base: u32, mut exponent: u64) -> u32 {
+    let mut result = ONE;
+    while exponent > 0 && result > 0 {
+        if exponent & 1 == 1 {
+            result = times(result, base);
+        }
+        base = times(base, base);
+        exponent >>= 1;
+    }
+    result
+}
+
+/// Returns how many periods have passed since a time, and moves that time to the end of the last.
+fn take_periods(since: &mut Instant, now: Instant, period: Duration) -> u64 {
+    let period = (period.as_nanos() as u64).max(1);
+    let periods = now.0.saturating_sub(since.0) / period;
+    since.0 += periods * period;
+    periods
+}

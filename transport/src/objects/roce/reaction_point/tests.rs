@@ -1,0 +1,273 @@
+//! The rate, compared with an implementation that has timers.
+
+use super::*;
+use crate::base::rng::Rng;
+
+/// Bytes of the longest frame.
+const LONGEST: u64 = 4178;
+
+/// Nothing gets through.
+const NOTHING: Through = Through { packets: 0, longest: LONGEST };
+
+/// DCQCN with timers: each expiry is an event of its own, as in the paper.
+struct Eager {
+    current: f64,
+    target: f64,
+    alpha: f64,
+    alpha_timer: u64,
+    timer: u64,
+    fell_at: u64,
+    timer_steps: u32,
+    byte_steps: u32,
+    bytes: u64,
+    /// What got through, in bytes a second, with the time and the packets when that was measured.
+    delivered: f64,
+    measured: (u64, u32),
+    parameters: Dcqcn,
+}
+
+impl Eager {
+    fn new(now: u64, parameters: Dcqcn) -> Eager {
+        let most = parameters.rp_max_rate as f64;
+        let alpha = f64::from(parameters.rp_initial_alpha_value) / f64::from(DCQCN_UNIT);
+        let mut eager = Eager {
+            current: most,
+            target: most,
+            alpha,
+            alpha_timer: 0,
+            timer: 0,
+            fell_at: 0,
+            timer_steps: 0,
+            byte_steps: 0,
+            bytes: 0,
+            delivered: 0.0,
+            measured: (now, 0),
+            parameters,
+        };
+        eager.fall(now);
+        eager
+    }
+
+    fn stays(&self) -> f64 {
+        f64::from(self.parameters.rp_dce_tcp_g) / f64::from(DCQCN_UNIT)
+    }
+
+    fn fall(&mut self, now: u64) {
+        let most = self.parameters.rp_max_rate as f64;
+        let lowest = (self.parameters.rp_min_rate as f64).max(self.delivered.min(most) / 2.0);
+        let before = self.current;
+        self.current = (self.current * (1.0 - self.alpha / 2.0)).max(lowest);
+        self.target = before.max(self.delivered.min(most)).max(self.current);
+        self.alpha = self.stays() * self.alpha + 1.0 - self.stays();
+        self.fell_at = now;
+        self.alpha_timer = now + self.parameters.rp_dce_tcp_rtt.as_nanos() as u64;
+        self.timer = now + self.parameters.rp_time_reset.as_nanos() as u64;
+        (self.timer_steps, self.byte_steps, self.bytes) = (0, 0, 0);
+    }
+
+    fn grow(&mut self) {
+        let threshold = u32::from(self.parameters.rp_threshold);
+        if self.timer_steps.max(self.byte_steps) >= threshold {
+            let hyper = self.timer_steps.min(self.byte_steps) > threshold;
+            let by = if hyper { self.parameters.rp_hai_rate } else { self.parameters.rp_ai_rate };
+            self.target = (self.target + by as f64).min(self.parameters.rp_max_rate as f64);
+        }
+        self.current = f64::midpoint(self.target, self.current);
+    }
+
+    /// Lets timers expire, one after the other.
+    fn run_to(&mut self, now: u64) {
+        loop {
+            let next = self.alpha_timer.min(self.timer);
+            if next > now {
+                return;
+            }
+            if next == self.alpha_timer {
+                self.alpha *= self.stays();
+                self.alpha_timer += self.parameters.rp_dce_tcp_rtt.as_nanos() as u64;
+            } else {
+                self.timer_steps += 1;
+                self.grow();
+                self.timer += self.parameters.rp_time_reset.as_nanos() as u64;
+            }
+        }
+    }
+
+    fn notified(&mut self, now: u64, packets: u32) {
+        self.run_to(now);
+        if now - self.measured.0 >= 200_000 {
+            let count = f64::from(packets - self.measured.1);
+            self.delivered = count * LONGEST as f64 * 1e9 / (now - self.measured.0) as f64;
+            self.measured = (now, packets);
+        }
+        if now >= self.fell_at + self.parameters.rp_rate_reduce_monitor_period.as_nanos() as u64 {
+            self.fall(now);
+        }
+    }
+
+    fn sent(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        while self.bytes >= self.parameters.rp_byte_reset {
+            self.bytes -= self.parameters.rp_byte_reset;
+            self.byte_steps += 1;
+            self.grow();
+        }
+    }
+}
+
+fn random_parameters(rng: &mut Rng) -> Dcqcn {
+    let mut parameters = Dcqcn::default();
+    if rng.next().is_multiple_of(2) {
+        parameters.rp_time_reset = Duration::from_micros(1 + rng.next() % 2000);
+        parameters.rp_byte_reset = 1000 + rng.next() % 20_000_000;
+        parameters.rp_threshold = 1 + (rng.next() % 9) as u16;
+        parameters.rp_dce_tcp_g = (rng.next() % u64::from(DCQCN_UNIT)) as u16;
+        parameters.rp_ai_rate = 125_000 + rng.next() % 50_000_000;
+        parameters.rp_hai_rate = 125_000 + rng.next() % 500_000_000;
+        parameters.rp_max_rate = 12_500_000_000 / (1 + rng.next() % 100);
+    }
+    parameters.rp_hai_rate = parameters.rp_hai_rate.min(parameters.rp_max_rate);
+    assert!(parameters.is_valid(), "{parameters:?}");
+    parameters
+}
+
+#[test]
+fn the_rate_is_that_of_an_implementation_with_timers_at_each_notification_and_each_send() {
+    let mut kinds = [0_u32; 3];
+    for seed in 0..500 {
+        let mut rng = Rng::new(seed);
+        let parameters = random_parameters(&mut rng);
+        let mut now = 1 + rng.next() % 1_000_000;
+        let mut lazy = ReactionPoint::new(Instant(now), NOTHING, &parameters);
+        let mut eager = Eager::new(now, parameters);
+        let mut packets = 0;
+        for step in 0..400 {
+            now += match rng.next() % 20 {
+                0 => rng.next() % 300_000_000,
+                1..5 => rng.next() % 2_000_000,
+                _ => rng.next() % 60_000,
+            };
+            if rng.next().is_multiple_of(6) {
+                packets += (rng.next() % [1, 30, 300][seed as usize % 3]) as u32;
+                lazy.notified(Instant(now), Through { packets, longest: LONGEST }, &parameters);
+                eager.notified(now, packets);
+            } else {
+                let bytes = rng.next() % 5_000_000;
+                lazy.advance(Instant(now), &parameters);
+                lazy.sent(Instant(now), bytes, &parameters);
+                eager.run_to(now);
+                eager.sent(bytes);
+            }
+            let near = |lazy: u64, eager: f64| (lazy as f64 - eager).abs() <= 100.0 + eager * 1e-5;
+            let context =
+                || format!("seed {seed}, step {step}, {lazy:?}; {} {}", eager.current, eager.target);
+            assert!(near(lazy.current, eager.current) && near(lazy.target, eager.target), "{}", context());
+            let alpha = f64::from(lazy.alpha) / f64::from(ONE);
+            assert!((alpha - eager.alpha).abs() < 1e-5, "{}: {alpha} {}", context(), eager.alpha);
+            let steps = (lazy.timer_steps, lazy.byte_steps, lazy.bytes);
+            assert_eq!(steps, (eager.timer_steps, eager.byte_steps, eager.bytes), "{}", context());
+            let threshold = u32::from(parameters.rp_threshold);
+            let (more, less) = (steps.0.max(steps.1), steps.0.min(steps.1));
+            kinds[usize::from(more >= threshold) + usize::from(less > threshold)] += 1;
+        }
+    }
+    assert!(kinds.iter().all(|count| *count > 1000), "{kinds:?}");
+}
+
+#[test]
+fn a_burst_of_notifications_counts_once_and_no_flood_goes_below_the_lowest_rate() {
+    let parameters = Dcqcn::default();
+    let mut point = ReactionPoint::new(Instant(0), NOTHING, &parameters);
+    assert_eq!(point.rate(), parameters.rp_max_rate / 2);
+    for now in 0..49 {
+        point.notified(Instant(now * 1000), NOTHING, &parameters);
+    }
+    assert_eq!(point.rate(), parameters.rp_max_rate / 2);
+    for now in 50..10_000 {
+        point.notified(Instant(now * 1000), NOTHING, &parameters);
+        assert!(point.rate() >= parameters.rp_min_rate);
+    }
+    assert_eq!(point.rate(), parameters.rp_min_rate);
+    // It sends, however many more come.
+    let (mut sent, mut now) = (0, 10_000_000);
+    while now < 1_010_000_000 {
+        point.notified(Instant(now), NOTHING, &parameters);
+        if point.wait(Instant(now)).is_none() {
+            let burst = point.burst(4200);
+            assert!(burst >= 4 * 4200);
+            point.sent(Instant(now), burst, &parameters);
+            sent += burst;
+        }
+        now += 10_000;
+    }
+    let expected = parameters.rp_min_rate;
+    assert!((expected * 95 / 100..expected * 110 / 100).contains(&sent), "{sent}");
+}
+
+#[test]
+fn a_rate_recovers_to_that_of_the_link_and_is_forgotten() {
+    let parameters = Dcqcn::default();
+    let mut point = ReactionPoint::new(Instant(0), NOTHING, &parameters);
+    for now in 1..100 {
+        point.notified(Instant(now * 60_000), NOTHING, &parameters);
+    }
+    assert!(point.rate() < parameters.rp_max_rate / 100 && !point.is_over(&parameters));
+    let mut now = 100 * 60_000;
+    let mut last = point.rate();
+    while !point.is_over(&parameters) {
+        now += 1_000_000;
+        point.advance(Instant(now), &parameters);
+        assert!(point.rate() >= last, "it only grows");
+        last = point.rate();
+        assert!(now < 5_000_000_000, "{point:?}");
+    }
+    // One look later is as good as many in between.
+    point.advance(Instant(u64::MAX - 1), &parameters);
+    assert_eq!((point.rate(), point.alpha), (parameters.rp_max_rate, 0));
+}
+
+#[test]
+fn what_is_sent_has_the_rate_and_little_more_at_once() {
+    let parameters = Dcqcn::default();
+    for notifications in [1, 3, 6, 10, 14] {
+        let mut point = ReactionPoint::new(Instant(0), NOTHING, &parameters);
+        for it in 1..notifications {
+            point.notified(Instant(it * 50_000), NOTHING, &parameters);
+        }
+        let rate = point.rate();
+        let begin = notifications * 50_000;
+        let (mut sent, mut now) = (0, begin);
+        // The rate stays for 300 us.
+        while now < begin + 200_000 {
+            if let Some(at) = point.wait(Instant(now)) {
+                now = at.0.max(now + 1);
+                continue;
+            }
+            let burst = point.burst(4200);
+            let limit = (u128::from(rate) * 16_000 / 1_000_000_000) as u64;
+            assert!(burst <= limit.max(4 * 4200));
+            point.sent(Instant(now), burst, &parameters);
+            sent += burst;
+            let most =
+                rate as f64 * (now - begin) as f64 / 1e9 + 2.0 * burst as f64 + 0.000_016 * rate as f64;
+            assert!(sent as f64 <= most, "{sent} {most}");
+        }
+        let least = rate as f64 * 0.000_2 * 0.98;
+        assert!(sent as f64 >= least, "{notifications}: {sent} {least}");
+    }
+}
+
+#[test]
+fn a_rate_does_not_fall_below_half_of_what_gets_through_and_recovers_to_all_of_it() {
+    let parameters = Dcqcn::default();
+    let mut point = ReactionPoint::new(Instant(0), NOTHING, &parameters);
+    // A packet in 10 us gets through, which is 3.3 Gb/s, while a queue drains for 2 ms.
+    let share = LONGEST * 100_000;
+    for micros in (50..2000).step_by(50) {
+        let through = Through { packets: micros / 10, longest: LONGEST };
+        point.notified(Instant(u64::from(micros) * 1000), through, &parameters);
+    }
+    assert!((share * 49 / 100..share * 51 / 100).contains(&point.rate()), "{}", point.rate());
+    point.advance(Instant(4_000_000), &parameters);
+    assert!((share * 9 / 10..share * 11 / 10).contains(&point.rate()), "{}", point.rate());
+}

@@ -1,0 +1,184 @@
+//! Congestion on the path to a peer: notifications for marked packets, and the rate of a QP that is
+//! notified (IBTA annex A17.9, DCQCN).
+
+use crate::agenda::schedule::Schedule;
+use crate::base::dcqcn::Dcqcn;
+use crate::base::memory::Region;
+use crate::base::time::{Instant, SLOW_CHECK};
+use crate::base::transport_kind::TransportKind;
+use crate::message::ctx::QpCtx;
+use crate::message::outlet::{PacketOutlet, Pieces};
+use crate::objects::qp::{Direction, Qp};
+use crate::objects::roce::packet::base_header;
+use crate::objects::roce::reaction_point::Through;
+use crate::objects::roce::state::RcRoce;
+use crate::protocol::allowance::Allowance;
+use crate::protocol::roce::qp::RoceQp;
+use crate::verbs::completion::Sink;
+use vrdma_wire::ecn::Ecn;
+use vrdma_wire::num::Psn;
+use vrdma_wire::roce::{Body, Bth, Packet, Path};
+
+/// Bytes of a frame beside its payload, as they count for a rate: all headers of a packet in the
+/// middle of a message, the ICRC, and what Ethernet adds.
+pub(crate) const HEADERS: u64 = 14 + 20 + 8 + 12 + 4 + 24;
+
+/// The bits of a traffic class that are those of ECN.
+const ECN_BITS: u8 = 3;
+/// ECT(0): the ends of the connection understand marks.
+const CAPABLE: u8 = 2;
+
+/// What the rate of a QP means for its turn.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Pace {
+    /// It has no rate.
+    Free,
+    /// It waits until then.
+    Waits(Instant),
+    /// It may send this many bytes. `is_slow` tells that its next turn is far.
+    Burst { bytes: u64, is_slow: bool },
+}
+
+/// The time between two turns from which on a peer is asked for an acknowledge in each.
+const SLOW: core::time::Duration = core::time::Duration::from_millis(1);
+const _: () = assert!(SLOW.as_nanos() < SLOW_CHECK.as_nanos());
+
+/// Returns the path of packets that carry data. Switches may mark them if congestion control is on.
+pub(super) fn data_path(schedule: &Schedule, path: Path) -> Path {
+    match schedule.dcqcn {
+        Some(_) => Path { traffic_class: path.traffic_class & !ECN_BITS | CAPABLE, ..path },
+        None => path,
+    }
+}
+
+/// Returns the path of acknowledges and NAKs, which switches do not mark.
+pub(super) fn answer_path(schedule: &Schedule, path: Path) -> Path {
+    match schedule.dcqcn {
+        Some(_) => Path { traffic_class: path.traffic_class & !ECN_BITS, ..path },
+        None => path,
+    }
+}
+
+/// Takes a notification for a QP of a reliable service. Returns whether it was accepted.
+///
+/// Only the peer of the QP can slow it down.
+pub(crate) fn notified<R: Region, S: Sink>(ctx: QpCtx<'_, R, S>, now: Instant, packet: &Packet) {
+    let is_of_peer = ctx.qp.transport == TransportKind::Roce && ctx.qp.is_path_of_peer(&packet.path);
+    let parameters = ctx.schedule.dcqcn.filter(|_| is_of_peer && ctx.qp.is_receiving());
+    let Some(parameters) = parameters else {
+        ctx.counters.rp_cnp_ignored += 1;
+        return;
+    };
+    let qp = ctx.roce();
+    if qp.conn.is_near {
+        qp.counters.rp_cnp_ignored += 1;
+        return;
+    }
+    qp.counters.rp_cnp_handled += 1;
+    let packets = qp.conn.requester.carried.wrapping_add(qp.conn.responder.served);
+    let through = Through { packets, longest: u64::from(qp.qp.path_mtu.bytes()) + HEADERS };
+    qp.conn.congestion.get_or_insert_default().notified(now, through, &parameters);
+}
+
+/// Returns what the rate of a QP means for its turn, if it is a reliable connection on RoCE.
+#[inline]
+pub(crate) fn pace<R: Region, S>(ctx: &mut QpCtx<'_, R, S>, now: Instant, direction: Direction) -> Pace {
+    if ctx.qp.transport != TransportKind::Roce || !ctx.qp.service().is_reliable() {
+        return Pace::Free;
+    }
+    let conn = ctx.conn.rc_roce();
+    if conn.congestion.is_none() {
+        return Pace::Free;
+    }
+    pace_of(conn, ctx.qp, ctx.schedule.dcqcn.as_ref(), now, direction)
+}
+
+#[cold]
+fn pace_of(
+    conn: &mut RcRoce,
+    qp: &Qp,
+    parameters: Option<&Dcqcn>,
+    now: Instant,
+    direction: Direction,
+) -> Pace {
+    let Some(congestion) = &mut conn.congestion else { return Pace::Free };
+    let Some(parameters) = parameters else {
+        // Congestion control was switched off.
+        conn.congestion = None;
+        return Pace::Free;
+    };
+    let Some(point) = &mut congestion.point else { return Pace::Free };
+    point.advance(now, parameters);
+    if point.is_over(parameters) {
+        congestion.point = None;
+        return Pace::Free;
+    }
+    let longest = u64::from(qp.path_mtu.bytes()) + HEADERS;
+    let bytes = point.burst(longest);
+    let is_slow = point.time_of(bytes) > SLOW;
+    if direction == Direction::Answers && !conn.responder.has_data_pending() {
+        return Pace::Free;
+    }
+    match point.wait(now) {
+        // A notification does not wait. It takes the whole turn.
+        Some(_) if direction == Direction::Answers && congestion.cnp_is_due() => {
+            Pace::Burst { bytes: 1, is_slow }
+        }
+        Some(at) => Pace::Waits(at),
+        None => Pace::Burst { bytes, is_slow },
+    }
+}
+
+/// Records that a QP with a rate has sent this many bytes in its turn.
+pub(crate) fn paced<R: Region, S>(ctx: &mut QpCtx<'_, R, S>, now: Instant, bytes: u64) {
+    if ctx.qp.transport != TransportKind::Roce {
+        return;
+    }
+    let congestion = ctx.conn.rc_roce().congestion.as_deref_mut();
+    let point = congestion.and_then(|congestion| congestion.point.as_mut());
+    if let (Some(point), Some(parameters)) = (point, &ctx.schedule.dcqcn) {
+        point.sent(now, bytes, parameters);
+    }
+}
+
+impl<R: Region, S: Sink> RoceQp<'_, R, S> {
+    /// Takes note of it if a packet of the peer met congestion.
+    #[inline]
+    pub(super) fn see_mark(&mut self, now: Instant, packet: &Packet) {
+        if Ecn::of(packet.path.traffic_class) == Ecn::Experienced {
+            self.marked(now);
+        }
+    }
+
+    #[cold]
+    fn marked(&mut self, now: Instant) {
+        self.counters.np_ecn_marked_roce_packets += 1;
+        let Some(parameters) = self.schedule.dcqcn else { return };
+        if !self.qp.is_receiving() {
+            return;
+        }
+        if self.conn.congestion.get_or_insert_default().marked(now, &parameters) {
+            self.make_answer_due();
+        }
+    }
+
+    /// Sends the notification that is due, if there is one (IBTA annex A17.9.3).
+    pub(super) fn send_notification(&mut self, allowance: &mut Allowance, outlet: &mut impl PacketOutlet<R>) {
+        let Some(congestion) = self.conn.congestion.as_deref_mut() else { return };
+        if !congestion.cnp_is_due() || !allowance.may_send(outlet) {
+            return;
+        }
+        congestion.take_cnp();
+        let Some(parameters) = self.schedule.dcqcn.filter(|_| self.qp.is_receiving()) else { return };
+        let path = self.qp.path(self.mac, self.marks);
+        let path = Path { traffic_class: parameters.np_cnp_dscp << 2, ..path };
+        let bth = Bth { becn: true, ..base_header(self.qp, Psn::default()) };
+        let packet = Packet { path, bth, body: Body::Cnp };
+        // It has no payload, so no memory can be missing.
+        let sent = outlet.pass(self.place.id(), &packet, None, &Pieces::bytes(&[]));
+        debug_assert!(sent.is_ok());
+        allowance.sent(0);
+        self.counters.packets_out += 1;
+        self.counters.np_cnp_sent += 1;
+    }
+}

@@ -1,0 +1,286 @@
+//! Bulk senders to one receiver, with congestion control: the length of the switch's queue, and how
+//! its port is shared.
+
+use crate::connect::{TO_INIT, TO_RTR, TO_RTS};
+use crate::link::Faults;
+use crate::memory::Mem;
+use crate::rng::Rng;
+use crate::scenario::{self, Plan};
+use crate::switch::{Millisecond, Queue};
+use crate::world::{Guest, OWNER, World};
+use std::collections::BTreeMap;
+use vrdma_transport::*;
+use vrdma_wire::num::{Lkey, Mtu, Qpn, Rkey};
+
+/// Bytes of each WRITE.
+const LENGTH: u32 = 1 << 20;
+/// WRITEs that a sender has outstanding.
+const DEPTH: u32 = 4;
+/// Nanoseconds in a millisecond.
+const MS: u64 = 1_000_000;
+
+/// What bulk senders do, on links of one rate to a switch.
+#[derive(Clone)]
+struct Bulk {
+    /// When each sender begins and ends, in milliseconds.
+    senders: Vec<(u64, u64)>,
+    queue: Queue,
+    /// Nanoseconds that a frame takes from end to end of an empty network.
+    delay: u64,
+    congestion: Option<Dcqcn>,
+    /// The seed by which engines are replaced by their copies, if they are.
+    copies: Option<u64>,
+}
+
+/// A sender, with the QP and the keys of its connection.
+struct Sender {
+    guest: usize,
+    qpn: Qpn,
+    keys: [u32; 2],
+    outstanding: u32,
+}
+
+/// What came of it.
+struct Seen {
+    /// What the switch saw in each millisecond.
+    switch: Vec<Millisecond>,
+    /// The addresses of the senders.
+    sources: Vec<[u8; 6]>,
+    queue: Queue,
+    notified: u64,
+    retried: u64,
+}
+
+impl Seen {
+    fn dropped(&self, of: std::ops::Range<usize>) -> u64 {
+        self.switch[of].iter().map(|it| it.dropped).sum()
+    }
+
+    /// Returns the longest time that a frame waited, in microseconds.
+    fn longest(&self, of: std::ops::Range<usize>) -> u64 {
+        self.switch[of].iter().map(|it| it.longest_wait).max().unwrap_or(0) / 1000
+    }
+
+    /// Returns the bytes of each sender.
+    fn bytes(&self, of: std::ops::Range<usize>) -> Vec<u64> {
+        let mut sums: BTreeMap<_, u64> = self.sources.iter().map(|it| (*it, 0)).collect();
+        for (source, bytes) in self.switch[of].iter().flat_map(|it| &it.bytes) {
+            if let Some(sum) = sums.get_mut(source) {
+                *sum += bytes;
+            }
+        }
+        self.sources.iter().map(|source| sums[source]).collect()
+    }
+
+    /// Returns the part of the port's rate that was used.
+    fn used(&self, of: std::ops::Range<usize>) -> f64 {
+        let bytes: u64 = self.bytes(of.clone()).iter().sum();
+        bytes as f64 * self.queue.pace as f64 / (of.len() as f64 * 1e9)
+    }
+
+    /// Returns Jain's index of fairness: 1 if all senders sent as much, and one divided by their
+    /// number if one sent all.
+    fn fairness(&self, of: std::ops::Range<usize>) -> f64 {
+        let bytes = self.bytes(of);
+        let sum: f64 = bytes.iter().map(|&it| it as f64).sum();
+        let squares: f64 = bytes.iter().map(|&it| it as f64 * it as f64).sum();
+        sum * sum / (squares * bytes.len() as f64)
+    }
+}
+
+/// Connects the first QP of a guest to one of the first guest.
+fn connect(world: &mut World, guest: usize) -> Sender {
+    let ends = [guest, 0].map(|at| {
+        let Guest { device, pd, .. } = world.guests[at];
+        let key = world.register(at, Access::ALL, 0x10000, Mem::new(vec![7; LENGTH as usize]));
+        let init = QpInit {
+            owner: OWNER,
+            pd: Some(pd),
+            qp_type: QpType::Rc,
+            send_cq: CqId(2 * guest as u32),
+            recv_cq: CqId(2 * guest as u32 + 1),
+            receives: None.into(),
+            max_send_wr: DEPTH,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline: 0,
+        };
+        (at, world.engine(at).0.create_qp(device, init).unwrap(), key)
+    });
+    for (own, peer) in [(0, 1), (1, 0)] {
+        let (_, dgid, dmac) = world.place(ends[peer].0);
+        let attr = QpAttr {
+            access: Access::ALL,
+            port: 1,
+            path_mtu: Mtu::M4096,
+            dest_qpn: ends[peer].1,
+            max_rd_atomic: 1,
+            max_dest_rd_atomic: 1,
+            timeout: 14,
+            retry_cnt: 7,
+            dgid,
+            dmac,
+            hop_limit: 64,
+            ..QpAttr::default()
+        };
+        let (now, device) = (world.now, world.guests[ends[own].0].device);
+        let (engine, log) = world.engine(ends[own].0);
+        for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR), (QpState::Rts, TO_RTS)] {
+            engine.modify_qp(now, device, ends[own].1, mask, &QpAttr { state, ..attr }, log).unwrap();
+        }
+    }
+    Sender { guest, qpn: ends[0].1, keys: [ends[0].2, ends[1].2], outstanding: 0 }
+}
+
+impl Sender {
+    fn post(&mut self, world: &mut World) {
+        let sge = [Sge { addr: 0x10000, length: LENGTH, lkey: Lkey(self.keys[0]) }];
+        let request = SendRequest {
+            id: 0,
+            signaled: true,
+            solicited: false,
+            fence: false,
+            op: SendOp::Write { remote: Remote { addr: 0x10000, rkey: Rkey(self.keys[1]) }, imm: None },
+            payload: Payload::Sges(&sge),
+        };
+        world.post_send(self.guest, self.qpn, None, &request).unwrap();
+        self.outstanding += 1;
+    }
+}
+
+/// Lets senders send.
+fn run(bulk: &Bulk) -> Seen {
+    let count = bulk.senders.len();
+    let faults = Faults { delay: bulk.delay, pace: bulk.queue.pace, ..Faults::default() };
+    let mut world = World::new(7, &vec![1; count + 1], true, faults, false);
+    world.replace = bulk.copies.map(Rng::new);
+    world.set_congestion(bulk.congestion);
+    world.add_switch(7, bulk.queue);
+    let mut senders: Vec<Sender> = (1..=count).map(|guest| connect(&mut world, guest)).collect();
+    let start = world.now;
+    let end = bulk.senders.iter().map(|(_, end)| *end).max().unwrap();
+    let time = |ms: u64| Instant(start.0 + ms * MS);
+    while world.now < time(end) {
+        for (sender, &(begin, end)) in senders.iter_mut().zip(&bulk.senders) {
+            while sender.outstanding < DEPTH && (time(begin)..time(end)).contains(&world.now) {
+                sender.post(&mut world);
+            }
+        }
+        world.settle();
+        for host in &mut world.hosts {
+            for (_, cq, completion) in host.log.completions.drain(..) {
+                assert_eq!(completion.status, WcStatus::Success);
+                senders[cq.0 as usize / 2 - 1].outstanding -= 1;
+            }
+        }
+        let begins = bulk.senders.iter().map(|(begin, _)| time(*begin)).filter(|at| *at > world.now);
+        let is_ready = |(sender, &(begin, end)): (&Sender, &(u64, u64))| {
+            sender.outstanding < DEPTH && (time(begin)..time(end)).contains(&world.now)
+        };
+        if !senders.iter().zip(&bulk.senders).any(is_ready) {
+            let next = world.next().into_iter().chain(begins).min();
+            world.now = next.expect("somebody sends").max(world.now);
+        }
+    }
+    let (mut notified, mut retried) = (0, 0);
+    for sender in &senders {
+        notified += world.counters(sender.guest).rp_cnp_handled;
+        retried += world.counters(sender.guest).retries;
+    }
+    let switch = world.link.switch.as_ref().unwrap();
+    let since = start.0 / MS;
+    let switch = (since..since + end).map(|at| switch.seen.get(&at).cloned().unwrap_or_default()).collect();
+    let sources = senders.iter().map(|sender| world.guests[sender.guest].mac.0).collect();
+    Seen { switch, sources, queue: bulk.queue, notified, retried }
+}
+
+/// A switch of 100 Gb/s, with room for 16 MB.
+const SWITCH: Queue = Queue { pace: 80, room: 16 << 20, ecn_min: 100_000, ecn_max: 400_000 };
+
+fn print(name: &str, seen: &Seen, bins: usize) {
+    let dropped = seen.dropped(0..seen.switch.len());
+    println!("{name}: {} notifications, {dropped} dropped, {} retries", seen.notified, seen.retried);
+    for at in (0..seen.switch.len()).step_by(bins) {
+        let of = at..(at + bins).min(seen.switch.len());
+        let megabytes: Vec<_> = seen.bytes(of.clone()).iter().map(|it| it / 10_000).collect();
+        println!(
+            "{at:>4} ms: waits {:>5} us, used {:.3}, fairness {:.3}, {:?}",
+            seen.longest(of.clone()),
+            seen.used(of.clone()),
+            seen.fairness(of),
+            &megabytes[..megabytes.len().min(8)]
+        );
+    }
+}
+
+/// Returns bulk senders over a switch of 100 Gb/s, with a round trip of 100 us.
+fn bulk(senders: Vec<(u64, u64)>, copies: Option<u64>) -> Bulk {
+    Bulk { senders, queue: SWITCH, delay: 50_000, congestion: Some(Dcqcn::default()), copies }
+}
+
+#[test]
+fn many_senders_that_begin_together_share_a_port_and_keep_its_queue_short() {
+    for (count, copies) in [(2, None), (8, Some(3)), (32, None)] {
+        let seen = run(&bulk(vec![(0, 20); count], copies));
+        print(&format!("{count} senders"), &seen, 1);
+        assert_eq!((seen.dropped(0..20), seen.retried), (0, 0));
+        assert!(seen.used(0..20) > 0.75, "{}", seen.used(0..20));
+        assert!(seen.used(10..20) > 0.85 && seen.fairness(10..20) > 0.9);
+        // The most that is marked for certain, and what comes in a round trip.
+        let most = (SWITCH.ecn_max * SWITCH.pace) / 1_000_000 + 100;
+        assert!(seen.longest(6..20) <= most, "{} us", seen.longest(6..20));
+    }
+}
+
+#[test]
+fn a_sender_that_joins_late_gets_its_share() {
+    let mut senders = vec![(0, 30); 4];
+    senders.push((10, 30));
+    let seen = run(&bulk(senders, None));
+    print("one joins after 10 ms", &seen, 1);
+    assert_eq!((seen.dropped(0..30), seen.retried), (0, 0));
+    assert!(seen.fairness(20..30) > 0.9 && seen.used(20..30) > 0.85);
+}
+
+#[test]
+fn without_control_the_queue_is_as_long_as_all_windows() {
+    let seen = run(&Bulk { congestion: None, ..bulk(vec![(0, 10); 8], None) });
+    print("8 senders without control", &seen, 1);
+    assert!(seen.longest(5..10) > 200, "{} us", seen.longest(5..10));
+    assert_eq!(seen.notified, 0);
+}
+
+/// Runs the random plans of seeds on a switch that marks much and loses nothing, with congestion
+/// control.
+fn seeds(range: std::ops::Range<u64>) {
+    let (mut streams, mut failures, mut notified, mut replaced) = (0, 0, 0, 0);
+    for seed in range {
+        let mut rng = Rng::new(seed);
+        let mut plan = Plan::random(&mut rng);
+        let queue = Queue { pace: rng.pick(&[80, 800, 8000]), room: 1 << 40, ecn_min: 0, ecn_max: 20_000 };
+        plan.extras.switch = Some(queue);
+        plan.extras.congestion = Some(Dcqcn::default());
+        let copies = seed.is_multiple_of(2).then(|| Rng::new(!seed));
+        let outcome = scenario::run(seed, rng, &plan, copies, false);
+        streams += outcome.streams;
+        failures += outcome.failures;
+        notified += outcome.notified;
+        replaced += outcome.replaced;
+    }
+    println!(
+        "{streams} streams, of which {failures} failed as they may; {notified} notified; {replaced} copies"
+    );
+    assert!(notified > streams as u64 && replaced > streams as u64 / 2);
+    assert!(failures < streams / 2);
+}
+
+#[test]
+fn seeds_0_to_499_on_a_switch_that_marks() {
+    seeds(0..500);
+}
+
+#[test]
+fn seeds_500_to_999_on_a_switch_that_marks() {
+    seeds(500..1000);
+}

@@ -1,0 +1,196 @@
+//! Congestion control: the keys of `[congestion]`.
+
+use super::check::within;
+use anyhow::{Result, ensure};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use vrdma_transport::{DCQCN_UNIT, Dcqcn};
+
+/// Megabits a second in bytes a second.
+const MEGABIT: u64 = 125_000;
+
+/// How RoCE connections react to congestion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CongestionMode {
+    /// Packets say that their ends understand marks of switches. Marks slow the sender down.
+    #[default]
+    Dcqcn,
+    /// They do not react, and packets have the marks that guests ask for.
+    Off,
+}
+
+/// Congestion control: the keys of `[congestion]`, by the names of mlx5's parameters.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default, rename = "Congestion")]
+pub struct Congestion {
+    /// How connections react.
+    pub mode: CongestionMode,
+    /// Highest rate of a queue pair, and its rate at the first notification, in Mb/s; 0: that of
+    /// the uplink.
+    pub rp_max_rate: u64,
+    /// Lowest rate in Mb/s.
+    pub rp_min_rate: u64,
+    /// Step of additive increase in Mb/s.
+    pub rp_ai_rate: u64,
+    /// Step of hyper increase in Mb/s.
+    pub rp_hai_rate: u64,
+    /// Microseconds between two steps.
+    pub rp_time_reset: u64,
+    /// Bytes between two steps.
+    pub rp_byte_reset: u64,
+    /// Steps of fast recovery.
+    pub rp_threshold: u16,
+    /// What stays of alpha in a period, in 1/1024.
+    pub rp_dce_tcp_g: u16,
+    /// The period of alpha in microseconds.
+    pub rp_dce_tcp_rtt: u64,
+    /// The first alpha, in 1/1024.
+    pub rp_initial_alpha_value: u16,
+    /// Shortest time between two decreases in microseconds.
+    pub rp_rate_reduce_monitor_period: u64,
+    /// Shortest time between two notifications of a queue pair in microseconds.
+    pub np_min_time_between_cnps: u64,
+    /// DSCP of notifications.
+    pub np_cnp_dscp: u8,
+}
+
+impl Default for Congestion {
+    fn default() -> Self {
+        let usual = Dcqcn::default();
+        let micros = |time: Duration| time.as_micros() as u64;
+        Congestion {
+            mode: CongestionMode::default(),
+            rp_max_rate: 0,
+            rp_min_rate: usual.rp_min_rate / MEGABIT,
+            rp_ai_rate: usual.rp_ai_rate / MEGABIT,
+            rp_hai_rate: usual.rp_hai_rate / MEGABIT,
+            rp_time_reset: micros(usual.rp_time_reset),
+            rp_byte_reset: usual.rp_byte_reset,
+            rp_threshold: usual.rp_threshold,
+            rp_dce_tcp_g: usual.rp_dce_tcp_g,
+            rp_dce_tcp_rtt: micros(usual.rp_dce_tcp_rtt),
+            rp_initial_alpha_value: usual.rp_initial_alpha_value,
+            rp_rate_reduce_monitor_period: micros(usual.rp_rate_reduce_monitor_period),
+            np_min_time_between_cnps: micros(usual.np_min_time_between_cnps),
+            np_cnp_dscp: usual.np_cnp_dscp,
+        }
+    }
+}
+
+impl Congestion {
+    /// Returns the parameters for a link of this speed in Mb/s; `None` if congestion control is
+    /// off.
+    ///
+    /// A link that is slower than the lowest rate counts as one of the lowest rate.
+    pub fn parameters(&self, speed: u32) -> Option<Dcqcn> {
+        if self.mode == CongestionMode::Off {
+            return None;
+        }
+        let highest = if self.rp_max_rate == 0 { u64::from(speed) } else { self.rp_max_rate };
+        let highest = highest.clamp(self.rp_min_rate, Dcqcn::HIGHEST_RATE / MEGABIT);
+        let step = |rate: u64| rate.min(highest) * MEGABIT;
+        Some(Dcqcn {
+            rp_max_rate: highest * MEGABIT,
+            rp_min_rate: self.rp_min_rate * MEGABIT,
+            rp_ai_rate: step(self.rp_ai_rate),
+            rp_hai_rate: step(self.rp_hai_rate),
+            rp_time_reset: Duration::from_micros(self.rp_time_reset),
+            rp_byte_reset: self.rp_byte_reset,
+            rp_threshold: self.rp_threshold,
+            rp_dce_tcp_g: self.rp_dce_tcp_g,
+            rp_dce_tcp_rtt: Duration::from_micros(self.rp_dce_tcp_rtt),
+            rp_initial_alpha_value: self.rp_initial_alpha_value,
+            rp_rate_reduce_monitor_period: Duration::from_micros(self.rp_rate_reduce_monitor_period),
+            np_min_time_between_cnps: Duration::from_micros(self.np_min_time_between_cnps),
+            np_cnp_dscp: self.np_cnp_dscp,
+        })
+    }
+
+    /// Checks each value.
+    ///
+    /// # Errors
+    /// A value makes no sense. The message names its key, and what is allowed.
+    pub(super) fn check(&self) -> Result<()> {
+        let rates = Dcqcn::LOWEST_RATE / MEGABIT..=Dcqcn::HIGHEST_RATE / MEGABIT;
+        let times = Dcqcn::SHORTEST.as_micros() as u64..=Dcqcn::LONGEST.as_micros() as u64;
+        within("congestion.rp_max_rate", self.rp_max_rate, 0..=*rates.end())?;
+        for (key, rate) in [
+            ("congestion.rp_min_rate", self.rp_min_rate),
+            ("congestion.rp_ai_rate", self.rp_ai_rate),
+            ("congestion.rp_hai_rate", self.rp_hai_rate),
+        ] {
+            within(key, rate, rates.clone())?;
+        }
+        for (key, time) in [
+            ("congestion.rp_time_reset", self.rp_time_reset),
+            ("congestion.rp_dce_tcp_rtt", self.rp_dce_tcp_rtt),
+            ("congestion.rp_rate_reduce_monitor_period", self.rp_rate_reduce_monitor_period),
+        ] {
+            within(key, time, times.clone())?;
+        }
+        within("congestion.np_min_time_between_cnps", self.np_min_time_between_cnps, 0..=*times.end())?;
+        within("congestion.rp_byte_reset", self.rp_byte_reset, 1000..=1 << 40)?;
+        within("congestion.rp_threshold", self.rp_threshold, 1..=1000)?;
+        within("congestion.rp_dce_tcp_g", self.rp_dce_tcp_g, 0..=u64::from(DCQCN_UNIT) - 1)?;
+        within("congestion.rp_initial_alpha_value", self.rp_initial_alpha_value, 0..=DCQCN_UNIT.into())?;
+        within("congestion.np_cnp_dscp", self.np_cnp_dscp, 0..=63_u64)?;
+        let (lowest, highest) = (self.rp_min_rate, self.rp_max_rate);
+        ensure!(
+            highest == 0 || lowest <= highest,
+            "congestion.rp_min_rate = {lowest}: it is higher than rp_max_rate, {highest}"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_those_of_the_engine_and_follow_the_speed_of_the_link() {
+        let usual = Congestion::default();
+        usual.check().unwrap();
+        assert_eq!(usual.parameters(100_000), Some(Dcqcn::default()));
+        for speed in [0, 1, 10, 100, 10_000, 400_000, u32::MAX] {
+            let parameters = usual.parameters(speed).unwrap();
+            assert!(parameters.is_valid(), "{speed}: {parameters:?}");
+            let expected = u64::from(speed).clamp(10, 1_600_000) * MEGABIT;
+            assert_eq!(parameters.rp_max_rate, expected);
+        }
+        let fixed = Congestion { rp_max_rate: 25_000, ..usual.clone() };
+        assert_eq!(fixed.parameters(10).unwrap().rp_max_rate, 25_000 * MEGABIT);
+        assert_eq!(Congestion { mode: CongestionMode::Off, ..usual }.parameters(10_000), None);
+    }
+
+    #[test]
+    fn what_passes_the_check_is_valid_for_the_engine() {
+        let set: [fn(&mut Congestion, u64); 11] = [
+            |it, value| it.rp_max_rate = value,
+            |it, value| it.rp_min_rate = value,
+            |it, value| it.rp_ai_rate = value,
+            |it, value| it.rp_hai_rate = value,
+            |it, value| it.rp_time_reset = value,
+            |it, value| it.rp_byte_reset = value,
+            |it, value| it.rp_threshold = value as u16,
+            |it, value| it.rp_dce_tcp_g = value as u16,
+            |it, value| it.rp_initial_alpha_value = value as u16,
+            |it, value| it.np_min_time_between_cnps = value,
+            |it, value| it.np_cnp_dscp = value as u8,
+        ];
+        let (mut good, mut bad) = (0, 0);
+        for set in set {
+            for value in [0, 1, 10, 63, 64, 999, 1000, 1023, 1024, 1_000_000, 1_600_001, u64::MAX] {
+                let mut config = Congestion::default();
+                set(&mut config, value);
+                match config.check() {
+                    Ok(()) => assert!(config.parameters(10_000).unwrap().is_valid(), "{config:?}"),
+                    Err(_) => bad += 1,
+                }
+                good += u32::from(config.check().is_ok());
+            }
+        }
+        assert!(good > 30 && bad > 20, "{good} {bad}");
+    }
+}
