@@ -211,6 +211,10 @@ impl<R: Region> Engine<R> {
             // then: otherwise a guest that resets one QP in a loop would reserve all of the peer's
             // time.
             self.core.schedule.rates.drop_grant(place);
+            if !self.core.is_limited(place.device) {
+                // It waited for a rate that congestion gave its connection.
+                self.core.schedule.wire.hurry(place);
+            }
         }
     }
 

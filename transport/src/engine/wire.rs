@@ -23,7 +23,8 @@ use crate::message::outlet::{
 use crate::objects::qp::Direction;
 use crate::objects::qp::requester::Wait;
 use crate::protocol::iwarp::data::ends_request;
-use crate::protocol::roce::congestion::{HEADERS, Pace, pace, paced};
+use crate::objects::roce::packet::OVERHEAD;
+use crate::protocol::roce::congestion::{Pace, pace, paced};
 use crate::protocol::ud::roce::transmit_ud;
 use crate::verbs::attr::QpType;
 use crate::verbs::completion::{NoSink, Sink};
@@ -64,7 +65,7 @@ impl<'a, O> Metered<'a, O> {
     /// Counts a packet.
     fn add(&mut self, packet: &Packet, payload: usize) {
         self.cost += payload as Cost + OPERATION;
-        self.framed += payload as u64 + HEADERS;
+        self.framed += payload as u64 + OVERHEAD;
         if self.limit.is_some() {
             self.count(payload, meaning(&packet.body));
         }
@@ -101,7 +102,9 @@ impl<O: Outlet> Outlet for Metered<'_, O> {
     }
 
     fn ends_with(&self, payload: usize, begins: bool) -> bool {
-        let ends_burst = |most| self.is_slow && self.framed + payload as u64 + HEADERS >= most;
+        // After a burst, other QPs of a device with rates may take long.
+        let may_be_long = self.is_slow || self.limit.is_some();
+        let ends_burst = |most| may_be_long && self.framed + payload as u64 + OVERHEAD >= most;
         if self.burst.is_some_and(ends_burst) {
             return true;
         }
@@ -458,7 +461,7 @@ impl<R: Region> Engine<R> {
             if pace != Pace::Free
                 && let Some(mut borrowed) = self.core.borrow(place, sink)
             {
-                paced(&mut borrowed, now, framed);
+                paced(&mut borrowed, now, direction, framed);
             }
             sent += packets;
             // A turn without packets counts too, or this loop would not end. Copied datagrams count

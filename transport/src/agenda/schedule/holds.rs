@@ -121,7 +121,7 @@ impl Turns {
     }
 
     /// Puts a QP into its queues if it waits for a time.
-    fn hurry(&mut self, place: QpRef) {
+    pub(crate) fn hurry(&mut self, place: QpRef) {
         for direction in [Direction::Answers, Direction::Requests] {
             if self.later.remove((place, direction)) {
                 self.push(place, direction);

@@ -7,7 +7,8 @@ mod save;
 
 use crate::base::dcqcn::Dcqcn;
 use crate::base::time::Instant;
-use crate::objects::roce::reaction_point::{ReactionPoint, Through};
+use crate::objects::qp::Direction;
+use crate::objects::roce::reaction_point::ReactionPoint;
 
 /// The state of a QP that got a marked packet or a notification. Most QPs never do.
 #[derive(Default, PartialEq, Eq, Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct Congestion {
     last_cnp: Option<Instant>,
     /// Its rate, if it has one.
     pub(crate) point: Option<ReactionPoint>,
+    /// The direction that used the rate last.
+    pub(crate) last: Option<Direction>,
 }
 
 impl Congestion {
@@ -27,15 +30,15 @@ impl Congestion {
     /// each interval.
     pub(crate) fn marked(&mut self, now: Instant, parameters: &Dcqcn) -> bool {
         let interval = parameters.np_min_time_between_cnps;
-        if self.cnp_due || self.last_cnp.is_some_and(|last| now < last + interval) {
+        if self.cnp_due || self.last_cnp.is_some_and(|last| last <= now && now < last + interval) {
             return false;
         }
         (self.cnp_due, self.last_cnp) = (true, Some(now));
         true
     }
 
-    /// Takes a notification.
-    pub(crate) fn notified(&mut self, now: Instant, through: Through, parameters: &Dcqcn) {
+    /// Takes a notification. `through` is the number of bytes that got through to the peer so far.
+    pub(crate) fn notified(&mut self, now: Instant, through: u64, parameters: &Dcqcn) {
         match &mut self.point {
             Some(point) => point.notified(now, through, parameters),
             None => self.point = Some(ReactionPoint::new(now, through, parameters)),

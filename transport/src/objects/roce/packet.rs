@@ -25,6 +25,12 @@ pub(crate) struct RequestSlice {
     pub(crate) psns: u32,
 }
 
+/// Bytes of a frame beside its payload, as they count for a rate.
+///
+/// They are those of a packet in the middle of a message over IPv4: its headers, its ICRC, and what
+/// Ethernet adds. Other packets have up to 60 more.
+pub(crate) const OVERHEAD: u64 = 14 + 20 + 8 + 12 + 4 + 24;
+
 /// Bits of a FETH: the placement type, and the shift of the selectivity level.
 const PLACEMENT: u8 = 0xf;
 const SELECTIVITY: u32 = 4;

@@ -27,8 +27,20 @@ const BURST: Duration = Duration::from_micros(16);
 /// The shortest time in which it is measured how much gets through.
 const SAMPLE: Duration = Duration::from_micros(200);
 
+/// If nothing gets through for so long, nothing does.
+const LONGEST_SAMPLE: Duration = Duration::from_millis(10);
+
 /// Packets that a QP sends at once, however low its rate is.
 const LEAST_BURST: u64 = 4;
+
+/// Bytes of a long frame.
+const USUAL_FRAME: u64 = 4200;
+
+/// The longest wait between two turns, which a burst at the lowest rate does not take.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// Steps of the counter of bytes that are taken in one turn.
+const MOST_STEPS: u64 = 10_000;
 
 /// The rate of a QP that got a notification.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,22 +69,13 @@ pub(crate) struct ReactionPoint {
     pub(super) delivered: u64,
     /// When the current time of measurement began.
     pub(super) measured_at: Instant,
-    /// [`Through::packets`] at that time.
-    pub(super) packets: u32,
-}
-
-/// What got through to the peer so far.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Through {
-    /// Number of packets with data, modulo 2 to the power of 32.
-    pub(crate) packets: u32,
-    /// Bytes of the longest frame.
-    pub(crate) longest: u64,
+    /// Bytes of frames that had got through then, modulo 2 to the power of 64.
+    pub(super) through: u64,
 }
 
 impl ReactionPoint {
     /// Makes the state of a QP at its first notification. The QP had the rate of the link.
-    pub(crate) fn new(now: Instant, through: Through, parameters: &Dcqcn) -> ReactionPoint {
+    pub(crate) fn new(now: Instant, through: u64, parameters: &Dcqcn) -> ReactionPoint {
         let mut point = ReactionPoint {
             current: parameters.rp_max_rate,
             target: parameters.rp_max_rate,
@@ -86,35 +89,41 @@ impl ReactionPoint {
             next_at: now,
             delivered: 0,
             measured_at: now,
-            packets: through.packets,
+            through,
         };
         point.fall(now, parameters);
         point
     }
 
-    /// Takes a notification.
+    /// Takes a notification. `through` is the number of bytes that got through to the peer so far,
+    /// modulo 2 to the power of 64.
     ///
     /// The rate falls, unless it fell just before: a burst of notifications counts once.
     ///
     /// It does not fall below half of what gets through to the peer, and recovers to all of that.
     /// While a long queue of the network drains, notifications go on, although the rate that caused
-    /// the queue has ended. Without this rule they would take the rate far below the QP's share.
-    pub(crate) fn notified(&mut self, now: Instant, through: Through, parameters: &Dcqcn) {
+    /// the queue has ended. Without this rule they would take the rate far below the QP's share. A
+    /// rate that fell further before this was measured goes back to it.
+    pub(crate) fn notified(&mut self, now: Instant, through: u64, parameters: &Dcqcn) {
         self.advance(now, parameters);
         self.measure(now, through);
+        // Alpha falls only in periods without a notification.
+        self.alpha_since = now;
         if now >= self.fell_at + parameters.rp_rate_reduce_monitor_period {
             self.fall(now, parameters);
         }
     }
 
     /// Measures how much gets through to the peer.
-    fn measure(&mut self, now: Instant, through: Through) {
+    fn measure(&mut self, now: Instant, through: u64) {
         let time = now.0.saturating_sub(self.measured_at.0);
-        if time >= SAMPLE.as_nanos() as u64 {
-            let packets = through.packets.wrapping_sub(self.packets);
-            let bytes = u128::from(packets) * u128::from(through.longest);
-            self.delivered = (bytes * 1_000_000_000 / u128::from(time)) as u64;
-            (self.measured_at, self.packets) = (now, through.packets);
+        // Peers acknowledge many packets at once, so what was measured lasts until more is known.
+        let is_known = through != self.through || time >= LONGEST_SAMPLE.as_nanos() as u64;
+        if is_known && time >= SAMPLE.as_nanos() as u64 {
+            let bytes = u128::from(through.wrapping_sub(self.through));
+            let rate = bytes * 1_000_000_000 / u128::from(time);
+            self.delivered = u64::try_from(rate).unwrap_or(u64::MAX);
+            (self.measured_at, self.through) = (now, through);
         }
     }
 
@@ -124,7 +133,6 @@ impl ReactionPoint {
         let by = u128::from(self.current) * u128::from(self.alpha) / u128::from(2 * u64::from(ONE));
         let least = parameters.rp_min_rate.max(delivered / 2);
         self.current = (self.current - by as u64).max(least);
-        self.target = self.target.max(self.current);
         let stays = u64::from(self.alpha) * u64::from(parameters.rp_dce_tcp_g);
         let grows = u64::from(ONE) * u64::from(DCQCN_UNIT - parameters.rp_dce_tcp_g);
         self.alpha = ((stays + grows) / u64::from(DCQCN_UNIT)) as u32;
@@ -134,6 +142,11 @@ impl ReactionPoint {
 
     /// Evaluates the timers that have expired by now.
     pub(crate) fn advance(&mut self, now: Instant, parameters: &Dcqcn) {
+        // A record of another clock may have later times.
+        for time in [&mut self.alpha_since, &mut self.fell_at, &mut self.timer_since, &mut self.measured_at] {
+            *time = now.min(*time);
+        }
+        self.next_at = self.next_at.min(now + LONGEST_WAIT);
         let periods = take_periods(&mut self.alpha_since, now, parameters.rp_dce_tcp_rtt);
         if periods > 0 {
             let stays = power(to_alpha(parameters.rp_dce_tcp_g), periods);
@@ -168,13 +181,18 @@ impl ReactionPoint {
     /// Records that the QP has sent this many bytes, in a turn at `now`.
     pub(crate) fn sent(&mut self, now: Instant, bytes: u64, parameters: &Dcqcn) {
         let threshold = u32::from(parameters.rp_threshold);
-        let saved_up = Instant(now.0.saturating_sub(BURST.as_nanos() as u64));
+        // A worker that is late does not cost the QP its rate.
+        let saved_up = BURST.max(self.time_of(LEAST_BURST * USUAL_FRAME));
+        let saved_up = Instant(now.0.saturating_sub(saved_up.as_nanos() as u64));
         self.next_at = self.next_at.max(saved_up) + self.time_of(bytes);
         self.bytes += bytes;
-        while self.bytes >= parameters.rp_byte_reset {
-            self.bytes -= parameters.rp_byte_reset;
+        let periods = self.bytes / parameters.rp_byte_reset;
+        self.bytes %= parameters.rp_byte_reset;
+        // More than this many steps change nothing more.
+        for _ in 0..periods.min(MOST_STEPS) {
             self.byte_steps = self.byte_steps.saturating_add(1);
-            let (more, less) = (self.timer_steps.max(self.byte_steps), self.timer_steps.min(self.byte_steps));
+            let (more, less) =
+                (self.timer_steps.max(self.byte_steps), self.timer_steps.min(self.byte_steps));
             let by = match () {
                 () if more < threshold => 0,
                 () if less > threshold => parameters.rp_hai_rate,

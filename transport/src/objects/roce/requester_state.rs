@@ -8,6 +8,7 @@
 mod save;
 
 use crate::collections::pool::At;
+use crate::objects::roce::packet::OVERHEAD;
 use crate::objects::roce::psn::ahead;
 use crate::verbs::op::SendOp;
 use crate::verbs::work::Work;
@@ -56,8 +57,8 @@ pub(crate) struct RequesterState {
     pub(crate) retransmitted: bool,
     /// MSN of the last request that the peer has a receive for; `None` if it does not tell.
     limit: Option<AethMsn>,
-    /// Packets of requests that were acknowledged, modulo 2 to the power of 32.
-    pub(crate) carried: u32,
+    /// Bytes of frames with requests that were acknowledged, modulo 2 to the power of 64.
+    pub(crate) carried: u64,
 }
 
 /// The effect of an acknowledge on the first request.
@@ -233,8 +234,11 @@ impl RequesterState {
             return Acked::Lost;
         }
         let left = psns(work, mtu) - self.answered();
-        self.una = self.una.add(more.min(left));
-        self.carried = self.carried.wrapping_add(more.min(left));
+        let count = more.min(left);
+        let payload = u64::from(count) * u64::from(mtu.bytes());
+        let rest = u64::from(work.length).saturating_sub(u64::from(self.answered()) * u64::from(mtu.bytes()));
+        self.carried = self.carried.wrapping_add(payload.min(rest) + u64::from(count) * OVERHEAD);
+        self.una = self.una.add(count);
         if more >= left {
             return Acked::First;
         }

@@ -4,6 +4,7 @@
 mod save;
 
 use crate::base::id::PdId;
+use crate::objects::roce::packet::OVERHEAD;
 use crate::objects::roce::psn::{HALF, ahead};
 use vrdma_wire::num::{AethMsn, Mtu, Psn, Rkey};
 use vrdma_wire::roce::{Reth, Syndrome};
@@ -100,8 +101,8 @@ pub(crate) struct ResponderState {
     most: u8,
     /// Number of entries whose response is to be sent.
     pending: u32,
-    /// Packets of responses that were sent, modulo 2 to the power of 32.
-    pub(crate) served: u32,
+    /// Bytes of frames with data for which READs asked the first time, modulo 2 to the power of 64.
+    pub(crate) asked: u64,
 }
 
 impl ResponderState {
@@ -119,7 +120,7 @@ impl ResponderState {
             newest: 0,
             most: resources,
             pending: 0,
-            served: 0,
+            asked: 0,
         }
     }
 
@@ -180,6 +181,10 @@ impl ResponderState {
         self.expected_came();
         self.msn = self.msn.next();
         (self.ack, self.unacknowledged) = (false, 0);
+        if let ResponseKind::Data(reth, _) = kind {
+            let bytes = u64::from(reth.length) + u64::from(psns) * OVERHEAD;
+            self.asked = self.asked.wrapping_add(bytes);
+        }
         self.push(Resource { psn, psns, msn: self.msn, kind, state: Pending::First, from: 0, next: 0 });
     }
 
@@ -306,7 +311,6 @@ impl ResponderState {
     pub(crate) fn response_sent(&mut self, index: usize, psns: u32) {
         let resource = &mut self.resources[index];
         resource.next += psns;
-        self.served = self.served.wrapping_add(psns);
         if resource.next >= resource.psns {
             self.settle(index);
         }

@@ -4,13 +4,12 @@
 use crate::agenda::schedule::Schedule;
 use crate::base::dcqcn::Dcqcn;
 use crate::base::memory::Region;
-use crate::base::time::{Instant, SLOW_CHECK};
+use crate::base::time::{Instant, SLOW_CHECK, ack_timeout};
 use crate::base::transport_kind::TransportKind;
 use crate::message::ctx::QpCtx;
 use crate::message::outlet::{PacketOutlet, Pieces};
 use crate::objects::qp::{Direction, Qp};
-use crate::objects::roce::packet::base_header;
-use crate::objects::roce::reaction_point::Through;
+use crate::objects::roce::packet::{OVERHEAD, base_header};
 use crate::objects::roce::state::RcRoce;
 use crate::protocol::allowance::Allowance;
 use crate::protocol::roce::qp::RoceQp;
@@ -18,10 +17,6 @@ use crate::verbs::completion::Sink;
 use vrdma_wire::ecn::Ecn;
 use vrdma_wire::num::Psn;
 use vrdma_wire::roce::{Body, Bth, Packet, Path};
-
-/// Bytes of a frame beside its payload, as they count for a rate: all headers of a packet in the
-/// middle of a message, the ICRC, and what Ethernet adds.
-pub(crate) const HEADERS: u64 = 14 + 20 + 8 + 12 + 4 + 24;
 
 /// The bits of a traffic class that are those of ECN.
 const ECN_BITS: u8 = 3;
@@ -59,12 +54,13 @@ pub(super) fn answer_path(schedule: &Schedule, path: Path) -> Path {
     }
 }
 
-/// Takes a notification for a QP of a reliable service. Returns whether it was accepted.
+/// Takes a notification for a QP.
 ///
-/// Only the peer of the QP can slow it down.
+/// Only the peer of the QP can slow it down. A QP of an unreliable service has no rate.
 pub(crate) fn notified<R: Region, S: Sink>(ctx: QpCtx<'_, R, S>, now: Instant, packet: &Packet) {
-    let is_of_peer = ctx.qp.transport == TransportKind::Roce && ctx.qp.is_path_of_peer(&packet.path);
-    let parameters = ctx.schedule.dcqcn.filter(|_| is_of_peer && ctx.qp.is_receiving());
+    let has_rate = ctx.qp.transport == TransportKind::Roce && ctx.qp.service().is_reliable();
+    let is_of_peer = ctx.qp.is_path_of_peer(&packet.path) && ctx.qp.is_receiving();
+    let parameters = ctx.schedule.dcqcn.filter(|_| has_rate && is_of_peer);
     let Some(parameters) = parameters else {
         ctx.counters.rp_cnp_ignored += 1;
         return;
@@ -75,8 +71,8 @@ pub(crate) fn notified<R: Region, S: Sink>(ctx: QpCtx<'_, R, S>, now: Instant, p
         return;
     }
     qp.counters.rp_cnp_handled += 1;
-    let packets = qp.conn.requester.carried.wrapping_add(qp.conn.responder.served);
-    let through = Through { packets, longest: u64::from(qp.qp.path_mtu.bytes()) + HEADERS };
+    // A peer that READs asks for more when its data have come.
+    let through = qp.conn.requester.carried.wrapping_add(qp.conn.responder.asked);
     qp.conn.congestion.get_or_insert_default().notified(now, through, &parameters);
 }
 
@@ -107,36 +103,57 @@ fn pace_of(
         conn.congestion = None;
         return Pace::Free;
     };
+    let (cnp_is_due, was_last) = (congestion.cnp_is_due(), congestion.last == Some(direction));
     let Some(point) = &mut congestion.point else { return Pace::Free };
     point.advance(now, parameters);
     if point.is_over(parameters) {
         congestion.point = None;
         return Pace::Free;
     }
-    let longest = u64::from(qp.path_mtu.bytes()) + HEADERS;
-    let bytes = point.burst(longest);
-    let is_slow = point.time_of(bytes) > SLOW;
-    if direction == Direction::Answers && !conn.responder.has_data_pending() {
+    let has_responses = conn.responder.has_data_pending();
+    if direction == Direction::Answers && !has_responses {
         return Pace::Free;
     }
+    let longest = u64::from(qp.path_mtu.bytes()) + OVERHEAD;
+    let bytes = point.burst(longest);
+    // Packets after which an acknowledge is requested must not take as long as its timeout.
+    let patience = ack_timeout(qp.attr().timeout).map_or(SLOW_CHECK, |timeout| timeout / 4);
+    let is_slow = point.time_of(bytes) > SLOW || point.time_of(32 * longest) > patience;
     match point.wait(now) {
         // A notification does not wait. It takes the whole turn.
-        Some(_) if direction == Direction::Answers && congestion.cnp_is_due() => {
+        Some(_) if direction == Direction::Answers && cnp_is_due => {
             Pace::Burst { bytes: 1, is_slow }
         }
         Some(at) => Pace::Waits(at),
+        // Both directions of a QP share its rate by turns.
+        None if was_last
+            && match direction {
+                Direction::Answers => qp.turn_due && conn.requester.has_unsent(),
+                Direction::Requests => qp.answer_due && has_responses,
+            } =>
+        {
+            congestion.last = None;
+            Pace::Waits(now + point.time_of(bytes))
+        }
+        // The peer's timeout runs between two responses, so these do not come in bursts.
+        None if is_slow && direction == Direction::Answers => Pace::Burst { bytes: 1, is_slow },
         None => Pace::Burst { bytes, is_slow },
     }
 }
 
 /// Records that a QP with a rate has sent this many bytes in its turn.
-pub(crate) fn paced<R: Region, S>(ctx: &mut QpCtx<'_, R, S>, now: Instant, bytes: u64) {
-    if ctx.qp.transport != TransportKind::Roce {
+pub(crate) fn paced<R: Region, S>(
+    ctx: &mut QpCtx<'_, R, S>,
+    now: Instant,
+    direction: Direction,
+    bytes: u64,
+) {
+    if ctx.qp.transport != TransportKind::Roce || bytes == 0 {
         return;
     }
-    let congestion = ctx.conn.rc_roce().congestion.as_deref_mut();
-    let point = congestion.and_then(|congestion| congestion.point.as_mut());
-    if let (Some(point), Some(parameters)) = (point, &ctx.schedule.dcqcn) {
+    let Some(congestion) = ctx.conn.rc_roce().congestion.as_deref_mut() else { return };
+    congestion.last = Some(direction);
+    if let (Some(point), Some(parameters)) = (&mut congestion.point, &ctx.schedule.dcqcn) {
         point.sent(now, bytes, parameters);
     }
 }
@@ -157,8 +174,13 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if !self.qp.is_receiving() {
             return;
         }
-        if self.conn.congestion.get_or_insert_default().marked(now, &parameters) {
-            self.make_answer_due();
+        if !self.conn.congestion.get_or_insert_default().marked(now, &parameters) {
+            return;
+        }
+        // Responses may wait for their time. The notification goes at once.
+        match self.schedule.wire.forget_later(self.place, Direction::Answers) {
+            true => self.schedule.wire.push(self.place, Direction::Answers),
+            false => self.make_answer_due(),
         }
     }
 

@@ -63,7 +63,10 @@ pub(crate) fn receive<R: Region, S: Sink>(
         return Fate::Done;
     }
     let mut qp = ctx.roce();
-    qp.see_mark(now, packet);
+    // A packet that waited for receives is delivered twice. One of another worker met no switch.
+    if posted == PostedReceives::MayComeYet && part.is_none() {
+        qp.see_mark(now, packet);
+    }
     match Response::of(body, part.map_or(1, |part| part.psns), payload) {
         Some(response) => {
             qp.receive_response(now, packet.bth.psn, response);
@@ -124,7 +127,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         match direction {
             Direction::Answers => {
                 self.send_notification(&mut allowance, outlet);
-                if self.send_responses(&mut allowance, outlet) {
+                let more = self.send_responses(&mut allowance, outlet);
+                if more || self.conn.congestion.as_ref().is_some_and(|it| it.cnp_is_due()) {
                     self.make_answer_due();
                 }
             }

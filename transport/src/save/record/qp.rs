@@ -212,8 +212,8 @@ pub struct Rate {
     pub delivered: u64,
     /// When the current time of measurement began.
     pub measured_at: u64,
-    /// Packets that had got through then.
-    pub packets: u32,
+    /// Bytes that had got through then.
+    pub through: u64,
 }
 
 /// The requester's state.
@@ -247,10 +247,10 @@ pub struct RcRequester {
     pub went_back: bool,
     /// MSN of the last request that the peer has a receive for, if it tells.
     pub limit: Option<u32>,
-    /// Packets of requests that were acknowledged, modulo 2 to the power of 32. (Versions before 5
-    /// have none.)
+    /// Bytes of frames with requests that were acknowledged, modulo 2 to the power of 64. (Versions
+    /// before 5 have none.)
     #[serde(default)]
-    pub carried: u32,
+    pub carried: u64,
 }
 
 /// What the responder has to send, and may have to send again.
@@ -270,10 +270,10 @@ pub struct RcResponder {
     pub nak: Option<PendingNak>,
     /// The last READs and atomics, the oldest first.
     pub resources: Vec<Resource>,
-    /// Packets of responses that were sent, modulo 2 to the power of 32. (Versions before 5 have
-    /// none.)
+    /// Bytes of frames with data for which READs asked the first time, modulo 2 to the power of 64.
+    /// (Versions before 5 have none.)
     #[serde(default)]
-    pub served: u32,
+    pub asked: u64,
 }
 
 /// A NAK that is to be sent.

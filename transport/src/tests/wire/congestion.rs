@@ -173,12 +173,108 @@ fn a_qp_of_another_service_or_in_another_state_ignores_notifications() {
     net.hosts[A].modify(net.now, AttrMask::STATE, error);
     notify(&mut net, A, 2);
     assert_eq!((net.hosts[A].counters().rp_cnp_ignored, rate(&net, A)), (2, None));
-    for qp_type in [QpType::Ud, QpType::Uc] {
-        let mut net = Net::new(qp_type);
+    let not_connected = Net::new(QpType::Ud);
+    for mut net in [not_connected, unreliable::uc()] {
         net.hosts[A].engine.set_congestion(Some(Dcqcn::default())).unwrap();
         notify(&mut net, A, 2);
         assert_eq!((net.hosts[A].counters().rp_cnp_ignored, rate(&net, A)), (2, None));
     }
+}
+
+#[test]
+fn requests_and_responses_of_a_qp_share_its_rate() {
+    let mut net = Net::connected();
+    net.hosts[A].engine.set_congestion(Some(constant(10_000_000))).unwrap();
+    notify(&mut net, A, 2000);
+    let first = net.second_pair();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    let other = [A, B].map(|at| net.hosts[at].end.clone());
+    let begin = |net: &mut Net, ends: &[End; 2]| {
+        net.hosts[A].end = ends[A].clone();
+        net.hosts[B].end = ends[B].clone();
+    };
+    // The peer reads without end, and another QP of the device has much to send.
+    begin(&mut net, &first);
+    net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 100_000)]));
+    let (mut reads, mut writes, mut ended) = (0, 0, None);
+    let start = net.now;
+    while ended.is_none() {
+        for _ in reads..4 {
+            begin(&mut net, &first);
+            net.post(B, 7, SendOp::Read { remote: a.remote(0) }, Payload::Sges(&[b.sge(0, 50_000)]));
+        }
+        for _ in writes..4 {
+            begin(&mut net, &other);
+            net.post(A, 8, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 200_000)]));
+        }
+        (reads, writes) = (4, 4);
+        for _ in 0..4 {
+            net.work(A);
+            net.work(B);
+            net.carry(A, |_, _| true);
+            net.carry(B, |_, _| true);
+        }
+        for (id, status) in net.hosts[A].statuses() {
+            assert_eq!(status, Success);
+            if id == 1 { ended = Some(net.now) } else { writes -= 1 }
+        }
+        for (_, status) in net.hosts[B].statuses() {
+            assert_eq!(status, Success);
+            reads -= 1;
+        }
+        net.now = net.now + Duration::from_micros(20);
+        assert!(net.now < start + Duration::from_millis(100), "100 kB have half of 10 MB in a second");
+    }
+}
+
+#[test]
+fn a_notification_does_not_wait_for_responses_that_wait() {
+    let mut net = Net::connected_with(|it| it.timeout = 14, |it| it.timeout = 14);
+    net.hosts[A].engine.set_congestion(Some(constant(1_250_000))).unwrap();
+    net.hosts[B].engine.set_congestion(Some(Dcqcn::default())).unwrap();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    notify(&mut net, A, 2000);
+    net.post(B, 1, SendOp::Read { remote: a.remote(0) }, Payload::Sges(&[b.sge(0, 50_000)]));
+    net.run();
+    let before = net.hosts[A].counters().np_cnp_sent;
+    net.post(B, 2, write_to(a.remote(0)), Payload::Inline(b"x"));
+    net.work(B);
+    net.carry(B, |_, frame| {
+        mark(frame);
+        true
+    });
+    net.run();
+    assert_eq!(net.hosts[A].counters().np_cnp_sent, before + 1, "it is there at once");
+    assert_eq!(net.hosts[B].statuses(), [], "responses still wait");
+    net.settle();
+    assert_eq!(net.hosts[B].statuses(), [(1, Success), (2, Success)]);
+}
+
+#[test]
+fn a_qp_with_a_rate_on_a_device_with_rates_is_not_taken_for_dead() {
+    let mut net = Net::connected_with(|it| it.retry_cnt = 1, |_| {});
+    let limit = RateLimit {
+        bytes: core::num::NonZeroU64::new(20_000_000),
+        messages: None,
+        burst: Duration::from_millis(1),
+    };
+    let device = net.hosts[A].end.device;
+    let limits = RateLimits { tx: limit, ..RateLimits::default() };
+    net.hosts[A].engine.set_rates(net.now, device, &limits).unwrap();
+    net.hosts[A].engine.set_congestion(Some(constant(50_000_000))).unwrap();
+    notify(&mut net, A, 2000);
+    let first = net.second_pair();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    for id in 0..4 {
+        net.post(A, 10 + id, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 400_000)]));
+    }
+    net.hosts[A].end = first[A].clone();
+    net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 400_000)]));
+    net.settle();
+    let mut statuses = net.hosts[A].statuses();
+    statuses.sort_unstable_by_key(|(id, _)| *id);
+    assert_eq!(statuses, [1, 10, 11, 12, 13].map(|id| (id, Success)));
+    assert_eq!(net.hosts[A].counters().timeouts, 0);
 }
 
 /// Lets time pass until nothing is left, and returns when frames with data left host `from`, with
@@ -217,7 +313,8 @@ fn check_rate(departures: &[(Instant, usize)], rate: u64, burst: u64) {
     let mut sum = 0;
     for &(at, length) in departures {
         let most = u128::from(rate) * u128::from(at.0 - begin.0) / 1_000_000_000;
-        assert!(sum <= most as u64 + 2 * burst, "{sum} {most} {burst}");
+        // What a burst may be, and what is saved up.
+        assert!(sum <= most as u64 + 2 * burst + 4 * 4200, "{sum} {most} {burst}");
         sum += length as u64;
     }
     let seconds = (end.0 - begin.0) as f64 / 1e9;

@@ -8,7 +8,7 @@ use crate::save::{Violation, record, to_deadline};
 impl Congestion {
     /// Returns the record of the state.
     pub(crate) fn save(&self) -> record::Congestion {
-        let Congestion { cnp_due, last_cnp, ref point } = *self;
+        let Congestion { cnp_due, last_cnp, ref point, last: _ } = *self;
         record::Congestion {
             cnp_due,
             last_cnp: last_cnp.map(|at| at.0),
@@ -23,7 +23,7 @@ impl Congestion {
             return Err(Violation::Congestion);
         }
         let point = rate.as_ref().map(ReactionPoint::restore).transpose()?;
-        Ok(Congestion { cnp_due, last_cnp: last_cnp.map(Instant), point })
+        Ok(Congestion { cnp_due, last_cnp: last_cnp.map(Instant), point, ..Congestion::default() })
     }
 }
 
@@ -42,7 +42,7 @@ impl ReactionPoint {
             next_at,
             delivered,
             measured_at,
-            packets,
+            through,
         } = *self;
         record::Rate {
             current,
@@ -57,7 +57,7 @@ impl ReactionPoint {
             next_at: next_at.0,
             delivered,
             measured_at: measured_at.0,
-            packets,
+            through,
         }
     }
 
@@ -77,7 +77,7 @@ impl ReactionPoint {
             next_at: time(record.next_at)?,
             delivered: record.delivered,
             measured_at: time(record.measured_at)?,
-            packets: record.packets,
+            through: record.through,
         };
         if point.is_possible() { Ok(point) } else { Err(Violation::Congestion) }
     }

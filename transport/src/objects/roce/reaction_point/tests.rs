@@ -3,11 +3,8 @@
 use super::*;
 use crate::base::rng::Rng;
 
-/// Bytes of the longest frame.
-const LONGEST: u64 = 4178;
-
 /// Nothing gets through.
-const NOTHING: Through = Through { packets: 0, longest: LONGEST };
+const NOTHING: u64 = 0;
 
 /// DCQCN with timers: each expiry is an event of its own, as in the paper.
 struct Eager {
@@ -20,9 +17,9 @@ struct Eager {
     timer_steps: u32,
     byte_steps: u32,
     bytes: u64,
-    /// What got through, in bytes a second, with the time and the packets when that was measured.
+    /// What got through, in bytes a second, with the time and the bytes when that was measured.
     delivered: f64,
-    measured: (u64, u32),
+    measured: (u64, u64),
     parameters: Dcqcn,
 }
 
@@ -54,8 +51,8 @@ impl Eager {
 
     fn fall(&mut self, now: u64) {
         let most = self.parameters.rp_max_rate as f64;
-        let lowest = (self.parameters.rp_min_rate as f64).max(self.delivered.min(most) / 2.0);
         let before = self.current;
+        let lowest = (self.parameters.rp_min_rate as f64).max(self.delivered.min(most) / 2.0);
         self.current = (self.current * (1.0 - self.alpha / 2.0)).max(lowest);
         self.target = before.max(self.delivered.min(most)).max(self.current);
         self.alpha = self.stays() * self.alpha + 1.0 - self.stays();
@@ -93,13 +90,14 @@ impl Eager {
         }
     }
 
-    fn notified(&mut self, now: u64, packets: u32) {
+    fn notified(&mut self, now: u64, through: u64) {
         self.run_to(now);
-        if now - self.measured.0 >= 200_000 {
-            let count = f64::from(packets - self.measured.1);
-            self.delivered = count * LONGEST as f64 * 1e9 / (now - self.measured.0) as f64;
-            self.measured = (now, packets);
+        let time = now - self.measured.0;
+        if time >= 200_000 && (through != self.measured.1 || time >= 10_000_000) {
+            self.delivered = (through - self.measured.1) as f64 * 1e9 / (now - self.measured.0) as f64;
+            self.measured = (now, through);
         }
+        self.alpha_timer = now + self.parameters.rp_dce_tcp_rtt.as_nanos() as u64;
         if now >= self.fell_at + self.parameters.rp_rate_reduce_monitor_period.as_nanos() as u64 {
             self.fall(now);
         }
@@ -140,7 +138,7 @@ fn the_rate_is_that_of_an_implementation_with_timers_at_each_notification_and_ea
         let mut now = 1 + rng.next() % 1_000_000;
         let mut lazy = ReactionPoint::new(Instant(now), NOTHING, &parameters);
         let mut eager = Eager::new(now, parameters);
-        let mut packets = 0;
+        let mut through = 0;
         for step in 0..400 {
             now += match rng.next() % 20 {
                 0 => rng.next() % 300_000_000,
@@ -148,9 +146,9 @@ fn the_rate_is_that_of_an_implementation_with_timers_at_each_notification_and_ea
                 _ => rng.next() % 60_000,
             };
             if rng.next().is_multiple_of(6) {
-                packets += (rng.next() % [1, 30, 300][seed as usize % 3]) as u32;
-                lazy.notified(Instant(now), Through { packets, longest: LONGEST }, &parameters);
-                eager.notified(now, packets);
+                through += rng.next() % [1, 100_000, 2_000_000][seed as usize % 3];
+                lazy.notified(Instant(now), through, &parameters);
+                eager.notified(now, through);
             } else {
                 let bytes = rng.next() % 5_000_000;
                 lazy.advance(Instant(now), &parameters);
@@ -261,13 +259,70 @@ fn what_is_sent_has_the_rate_and_little_more_at_once() {
 fn a_rate_does_not_fall_below_half_of_what_gets_through_and_recovers_to_all_of_it() {
     let parameters = Dcqcn::default();
     let mut point = ReactionPoint::new(Instant(0), NOTHING, &parameters);
-    // A packet in 10 us gets through, which is 3.3 Gb/s, while a queue drains for 2 ms.
-    let share = LONGEST * 100_000;
+    // 4 KB in 10 us get through, which is 3.2 Gb/s, while a queue drains for 2 ms.
+    let share = 400_000_000;
     for micros in (50..2000).step_by(50) {
-        let through = Through { packets: micros / 10, longest: LONGEST };
-        point.notified(Instant(u64::from(micros) * 1000), through, &parameters);
+        // The peer acknowledges 128 KB at once.
+        point.notified(Instant(micros * 1000), micros * 400 / 131_072 * 131_072, &parameters);
     }
-    assert!((share * 49 / 100..share * 51 / 100).contains(&point.rate()), "{}", point.rate());
+    assert!((share * 3 / 10..share * 7 / 10).contains(&point.rate()), "{}", point.rate());
     point.advance(Instant(4_000_000), &parameters);
-    assert!((share * 9 / 10..share * 11 / 10).contains(&point.rate()), "{}", point.rate());
+    assert!((share * 7 / 10..share * 13 / 10).contains(&point.rate()), "{}", point.rate());
+    // If nothing gets through any more, it falls further.
+    for micros in (4050..60_000).step_by(50) {
+        point.notified(Instant(micros * 1000), 800_000, &parameters);
+    }
+    assert_eq!(point.rate(), parameters.rp_min_rate);
+}
+
+#[test]
+fn an_odd_state_neither_stops_a_qp_nor_takes_long() {
+    let parameters = Dcqcn { rp_byte_reset: 1000, ..Dcqcn::default() };
+    let later = Instant(u64::MAX / 2);
+    let mut point = ReactionPoint::new(Instant(0), NOTHING, &parameters);
+    point = ReactionPoint {
+        alpha_since: later,
+        fell_at: later,
+        timer_since: later,
+        measured_at: later,
+        next_at: later,
+        bytes: u64::MAX / 2 - 1,
+        ..point
+    };
+    assert!(point.is_possible());
+    let now = Instant(5_000_000);
+    point.advance(now, &parameters);
+    assert!(point.wait(now).unwrap() <= now + Duration::from_secs(1));
+    point.sent(now, 4000, &parameters);
+    assert!(point.bytes < 1000);
+    point.notified(now + Duration::from_secs(1), 0, &parameters);
+    point.advance(now + Duration::from_secs(9), &parameters);
+    assert!(point.is_over(&parameters));
+}
+
+#[test]
+fn a_worker_that_is_late_does_not_cost_the_rate() {
+    let parameters = Dcqcn::default();
+    for notifications in [3, 6, 10] {
+        let mut point = ReactionPoint::new(Instant(0), NOTHING, &parameters);
+        for it in 1..notifications {
+            point.notified(Instant(it * 50_000), NOTHING, &parameters);
+        }
+        // Its rate stays as it is.
+        point.target = point.current;
+        let (rate, begin) = (point.rate(), notifications * 50_000);
+        let (mut rng, mut sent, mut now) = (Rng::new(notifications), 0, begin);
+        let time = point.time_of(point.burst(4200)).as_nanos() as u64;
+        while now < begin + 100 * time {
+            if let Some(at) = point.wait(Instant(now)) {
+                now = at.0.max(now + 1) + rng.next() % (time / 2);
+                continue;
+            }
+            let burst = point.burst(4200);
+            point.sent(Instant(now), burst, &Dcqcn { rp_byte_reset: 1 << 40, ..parameters });
+            sent += burst;
+        }
+        let least = rate as f64 * (now - begin) as f64 / 1e9 * 0.97;
+        assert!(sent as f64 >= least, "{notifications}: {sent} {least}");
+    }
 }

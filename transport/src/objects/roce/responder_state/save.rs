@@ -25,7 +25,7 @@ impl ResponderState {
             newest: _,
             most: _,
             pending: _,
-            served,
+            asked,
         } = *self;
         let (newer, older) = resources.split_at(self.oldest());
         record::RcResponder {
@@ -35,7 +35,7 @@ impl ResponderState {
             unacknowledged,
             nak_sent,
             nak: nak.map(|nak| nak.save()),
-            served,
+            asked,
             resources: older.iter().chain(newer).filter_map(|it| it.save(qp)).collect(),
         }
     }
@@ -56,9 +56,9 @@ impl ResponderState {
         if nak.is_some_and(|nak| nak.fatal && qp.state != QpState::Err) {
             return Err(Violation::Nak);
         }
-        let record::RcResponder { ref write, ack, unacknowledged, nak_sent, served, .. } = *record;
+        let record::RcResponder { ref write, ack, unacknowledged, nak_sent, asked, .. } = *record;
         let msn = AethMsn::truncate(to_psn(record.msn)?.number());
-        Ok(ResponderState { msn, write: write.into(), ack, unacknowledged, nak_sent, nak, served, ..state })
+        Ok(ResponderState { msn, write: write.into(), ack, unacknowledged, nak_sent, nak, asked, ..state })
     }
 }
 
