@@ -2,14 +2,16 @@
 //!
 //! Each message names the key and its value, and says what to write instead.
 
+use super::congestion::MEGABIT;
 use super::place::PlaceKey;
-use super::{Config, Descriptor, GuestConfig, GuestLimits, MeetingPlace, Tcp, Transport};
+use super::{Config, Congestion, Descriptor, GuestConfig, GuestLimits, MeetingPlace, Tcp, Transport};
 use crate::allowed::{AllowedGid, FrameVlan};
 use crate::processors;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::path::Path;
+use vrdma_transport::{DCQCN_UNIT, Dcqcn};
 use vrdma_wire::num::VlanId;
 
 /// Most bytes of a socket's path in the kernel (`sun_path` without its final zero).
@@ -344,6 +346,44 @@ impl GuestConfig {
     }
 }
 
+impl Congestion {
+    /// Checks each value.
+    ///
+    /// # Errors
+    /// A value makes no sense. The message names its key, and what is allowed.
+    fn check(&self) -> Result<()> {
+        let rates = Dcqcn::LOWEST_RATE / MEGABIT..=Dcqcn::HIGHEST_RATE / MEGABIT;
+        let times = Dcqcn::SHORTEST.as_micros() as u64..=Dcqcn::LONGEST.as_micros() as u64;
+        within("congestion.rp_max_rate", self.rp_max_rate, 0..=*rates.end())?;
+        for (key, rate) in [
+            ("congestion.rp_min_rate", self.rp_min_rate),
+            ("congestion.rp_ai_rate", self.rp_ai_rate),
+            ("congestion.rp_hai_rate", self.rp_hai_rate),
+        ] {
+            within(key, rate, rates.clone())?;
+        }
+        for (key, time) in [
+            ("congestion.rp_time_reset", self.rp_time_reset),
+            ("congestion.rp_dce_tcp_rtt", self.rp_dce_tcp_rtt),
+            ("congestion.rp_rate_reduce_monitor_period", self.rp_rate_reduce_monitor_period),
+        ] {
+            within(key, time, times.clone())?;
+        }
+        within("congestion.np_min_time_between_cnps", self.np_min_time_between_cnps, 0..=*times.end())?;
+        within("congestion.rp_byte_reset", self.rp_byte_reset, 1000..=1 << 40)?;
+        within("congestion.rp_threshold", self.rp_threshold, 1..=1000)?;
+        within("congestion.rp_dce_tcp_g", self.rp_dce_tcp_g, 0..=u64::from(DCQCN_UNIT) - 1)?;
+        within("congestion.rp_initial_alpha_value", self.rp_initial_alpha_value, 0..=DCQCN_UNIT.into())?;
+        within("congestion.np_cnp_dscp", self.np_cnp_dscp, 0..=63_u64)?;
+        let (lowest, highest) = (self.rp_min_rate, self.rp_max_rate);
+        ensure!(
+            highest == 0 || lowest <= highest,
+            "congestion.rp_min_rate = {lowest}: it is higher than rp_max_rate, {highest}"
+        );
+        Ok(())
+    }
+}
+
 impl GuestLimits {
     fn check(&self) -> Result<()> {
         within("limits.qps", self.qps, 1..=1 << 16)?;
@@ -376,7 +416,7 @@ impl GuestLimits {
     }
 }
 
-pub(super) fn within(key: &str, value: impl Into<u64>, range: RangeInclusive<u64>) -> Result<()> {
+fn within(key: &str, value: impl Into<u64>, range: RangeInclusive<u64>) -> Result<()> {
     let value = value.into();
     ensure!(
         range.contains(&value),

@@ -684,3 +684,64 @@ fn an_address_is_one_guest_s_in_each_vlan() {
         }
     }
 }
+
+#[test]
+fn what_passes_the_check_is_valid_for_the_engine() {
+    let set: [fn(&mut Congestion, u64); 11] = [
+        |it, value| it.rp_max_rate = value,
+        |it, value| it.rp_min_rate = value,
+        |it, value| it.rp_ai_rate = value,
+        |it, value| it.rp_hai_rate = value,
+        |it, value| it.rp_time_reset = value,
+        |it, value| it.rp_byte_reset = value,
+        |it, value| it.rp_threshold = value as u16,
+        |it, value| it.rp_dce_tcp_g = value as u16,
+        |it, value| it.rp_initial_alpha_value = value as u16,
+        |it, value| it.np_min_time_between_cnps = value,
+        |it, value| it.np_cnp_dscp = value as u8,
+    ];
+    let (mut good, mut bad) = (0, 0);
+    for set in set {
+        for value in [0, 1, 10, 63, 64, 999, 1000, 1023, 1024, 1_000_000, 1_600_001, u64::MAX] {
+            let mut config = Config::default();
+            set(&mut config.congestion, value);
+            config.guests = load(&["--guest", GUEST]).unwrap().guests;
+            let congestion = &config.congestion;
+            match config.check() {
+                Ok(()) => {
+                    assert!(congestion.parameters(10_000).unwrap().is_valid(), "{congestion:?}");
+                    good += 1;
+                }
+                Err(error) => {
+                    assert!(error.to_string().starts_with("congestion."), "{error}");
+                    bad += 1;
+                }
+            }
+        }
+    }
+    assert!(good > 30 && bad > 20, "{good} {bad}");
+}
+
+#[test]
+fn congestion_control_is_on_and_its_keys_are_named() {
+    let with = |text: &str| load(&["--guest", GUEST, "--congestion", text]);
+    assert!(load(&["--guest", GUEST]).unwrap().congestion.parameters(1000).is_some());
+    assert!(with("mode=off").unwrap().congestion.parameters(1000).is_none());
+    let config = with("rp_min_rate=100,np-cnp-dscp=46").unwrap().congestion;
+    assert_eq!((config.rp_min_rate, config.np_cnp_dscp, config.mode), (100, 46, CongestionMode::Dcqcn));
+    for (text, message) in [
+        ("mode=dcqn", "mode"),
+        ("rp_min_rat=7", "there is no key rp_min_rat: did you mean rp_min_rate?"),
+        ("rp_min_rate=0", "congestion.rp_min_rate = 0: give a number from 1 to 1600000"),
+        ("rp_max_rate=9", "congestion.rp_min_rate = 10: it is higher than rp_max_rate, 9"),
+        ("np_cnp_dscp=64", "congestion.np_cnp_dscp = 64: give a number from 0 to 63"),
+    ] {
+        let error = format!("{:#}", with(text).unwrap_err());
+        assert!(error.contains(message), "{text}: {error}");
+    }
+    let error = file(&format!("[congestion]\nrp_threshold = 0\n{GUEST_FILE}")).unwrap_err();
+    let expected = "line 2, 'rp_threshold = 0': congestion.rp_threshold = 0: give a number from 1 to 1000";
+    assert!(format!("{error:#}").contains(expected), "{error:#}");
+    let text = load(&["--guest", GUEST]).unwrap().to_toml().unwrap();
+    assert!(text.contains("[congestion]\nmode = \"dcqcn\"\nrp_max_rate = 0\nrp_min_rate = 10\n"), "{text}");
+}
