@@ -95,7 +95,7 @@ impl Turns {
     /// Gives a QP, which was taken out of its queue, a turn at some time. It is still marked as
     /// waiting for one.
     ///
-    /// There must be a rate, or [`Rates::something_waits`] was called.
+    /// There must be a rate, or the rates were told that something waits.
     pub(crate) fn postpone(&mut self, place: QpRef, direction: Direction, at: Instant) {
         self.later.insert((place, direction), at);
     }
