@@ -35,8 +35,12 @@ impl<R: Region> Engine<R> {
         if device.held > 0 && device.qp(place.qpn).is_some_and(|qp| qp.held > 0) {
             device.counters.packets_in += 1;
             self.core.hold(place, frame);
-        } else if self.deliver(now, place, parsed, PostedReceives::MayComeYet, sink) == Fate::NeedsDrain {
-            self.core.hold(place, frame);
+            return;
+        }
+        match self.deliver(now, place, parsed, PostedReceives::MayComeYet, sink) {
+            Fate::Done => {}
+            Fate::NeedsDrain => self.core.hold(place, frame),
+            Fate::Early => self.hold_early(now, place, parsed.packet.bth.psn, frame, sink),
         }
     }
 

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The version of the format that this engine writes. It also reads all versions before it.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Names and values of counters.
 pub type Counts = BTreeMap<String, u64>;

@@ -2,6 +2,7 @@
 
 pub(crate) mod packet;
 pub(crate) mod psn;
+pub(crate) mod reorder;
 pub(crate) mod requester_state;
 pub(crate) mod responder_state;
 pub(crate) mod state;

@@ -5,6 +5,7 @@
 //! The states are in `objects/roce/`.
 
 pub(crate) mod qp;
+mod reorder;
 mod requester_rx;
 mod requester_tx;
 mod responder_rx;

@@ -40,21 +40,18 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 }
                 return self.receive_expected(bth, body, data, posted);
             }
-            distance if distance < HALF => self.receive_early(),
+            distance if distance < HALF => return self.receive_early(bth.psn, data.0.is_some()),
             // A part of the request came before, in other packets. The responder asks for the rest.
             _ if data.0.is_some_and(|part| ahead(self.qp.responder.psn, bth.psn) < part.psns) => {
                 self.ask_again(self.qp.responder.psn, None);
             }
-            _ => self.receive_duplicate(bth.psn, body),
+            _ => self.receive_duplicate(bth, body),
         }
         Fate::Done
     }
 
-    /// Handles a request out of sequence: a packet before it is missing.
-    ///
-    /// The NAK names the PSN that is expected, and is sent once.
-    fn receive_early(&mut self) {
-        self.counters.out_of_order += 1;
+    /// Makes a NAK due for the PSN that is expected, unless there was one.
+    pub(super) fn nak_gap_once(&mut self) {
         let gap = Syndrome::Nak(NakCode::PsnSequenceError);
         if self.conn.responder.nak_once(self.qp.responder.psn, gap) {
             self.counters.naks_sequence += 1;
@@ -63,8 +60,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 
     /// Handles a duplicate request, which is acknowledged or answered again.
-    fn receive_duplicate(&mut self, psn: Psn, body: &Rc) {
+    fn receive_duplicate(&mut self, bth: &Bth, body: &Rc) {
         self.counters.duplicates += 1;
+        let psn = bth.psn;
+        self.note_duplicate(psn);
         let state = &mut self.conn.responder;
         let request = decode(body, &state.write);
         let answer = request.as_ref().map_or(Answer::Acknowledge, |request| request.op.row().answer);
@@ -72,7 +71,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             (Answer::Data, Some(reth)) => state.read_again(psn, &reth, self.qp.path_mtu),
             (Answer::Once, _) => state.once_again(psn),
             (Answer::Acknowledge | Answer::Data, _) => {
-                state.acknowledge();
+                state.repeated(bth.ack_req);
+                if !state.ack_is_due() {
+                    return;
+                }
                 true
             }
         };
@@ -172,11 +174,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                     state.write = reth;
                 }
                 state.accepted(last, bth.ack_req);
-                if !state.ack_is_due() {
+                if !state.ack_is_due() && !self.conn.holds() {
                     return;
                 }
             }
         }
+        // In this turn, the packets that are held behind this one are executed too.
         self.make_answer_due();
     }
 
@@ -208,6 +211,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let timer = RnrTimer::new(self.qp.attr().min_rnr_timer).expect("an attribute of five bits");
         self.counters.rnr_naks_sent += 1;
         self.conn.responder.not_ready(psn, Syndrome::Rnr(timer));
+        self.note_rnr();
         self.make_answer_due();
     }
 

@@ -167,8 +167,44 @@ pub struct RcRoce {
     pub requester: RcRequester,
     /// State of its responses.
     pub responder: RcResponder,
+    /// Requests that came ahead of a gap. (Older records have none.)
+    #[serde(default)]
+    pub reorder: Option<ReorderBuffer>,
     /// Deadline of the connection.
     pub deadline: Option<u64>,
+}
+
+/// Requests that came ahead of a gap, and what is known of the gap.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReorderBuffer {
+    /// PSN that was expected when the buffer was last looked at.
+    pub base: u32,
+    /// The frames, from that PSN on.
+    pub frames: Vec<Vec<u8>>,
+    /// Number of its place in the line of its device's buffers, or 0 without frames.
+    pub place: u64,
+    /// Packets that came ahead of the gap.
+    pub extent: u16,
+    /// Whether there was a NAK for the gap.
+    pub asked: bool,
+    /// PSN with which the peer's present repetition began.
+    pub round: Option<u32>,
+    /// Packets of that repetition.
+    pub again: u16,
+    /// When a NAK for the gap is due.
+    pub nak_at: Option<u64>,
+    /// Packets by which a NAK is delayed.
+    pub tolerance: u8,
+    /// The largest reordering seen in the present second.
+    pub seen: u8,
+    /// When that second began.
+    pub since: u64,
+    /// PSN of the last gap for which there was a NAK, and how many packets were ahead of it.
+    pub suspect: Option<(u32, u8)>,
+    /// Duplicates since the last NAK.
+    pub repeats: u8,
+    /// Whether the peer sends everything again after a NAK.
+    pub goes_back: bool,
 }
 
 /// The requester's state.
@@ -217,6 +253,9 @@ pub struct RcResponder {
     pub unacknowledged: u8,
     /// Whether a NAK for the expected PSN was sent.
     pub nak_sent: bool,
+    /// Whether that was an RNR NAK. (Older records do not tell.)
+    #[serde(default)]
+    pub peer_waits: bool,
     /// A NAK that is to be sent.
     pub nak: Option<PendingNak>,
     /// The last READs and atomics, the oldest first.

@@ -1,0 +1,67 @@
+//! The reorder buffer in the record.
+
+use super::tolerance::Tolerance;
+use super::{Gap, REORDER_BYTES, REORDER_WINDOW, ReorderBuffer};
+use crate::objects::qp::Qp;
+use crate::objects::roce::psn::ahead;
+use crate::save::{Violation, deadline, record, to_deadline, to_psn};
+use vrdma_wire::num::Psn;
+use vrdma_wire::roce::{MAX_FRAME, Packet};
+
+impl ReorderBuffer {
+    /// Returns the record of the buffer.
+    pub(crate) fn save(&self) -> record::ReorderBuffer {
+        let ReorderBuffer { base, slots, held: _, place, gap, tolerance, suspect, repeats, goes_back } = self;
+        let Gap { extent, asked, round, again, nak_at } = *gap;
+        let (tolerance, seen, since) = tolerance.record();
+        let in_order = (0..REORDER_WINDOW).map(|n| base.add(n));
+        let frame = |psn: Psn| slots.get((psn.number() % REORDER_WINDOW) as usize)?.as_deref();
+        record::ReorderBuffer {
+            base: base.number(),
+            frames: in_order.filter_map(frame).map(<[u8]>::to_vec).collect(),
+            place: *place,
+            extent,
+            asked,
+            round: round.map(Psn::number),
+            again,
+            nak_at: deadline(nak_at),
+            tolerance,
+            seen,
+            since: since.0,
+            suspect: suspect.map(|(psn, extent)| (psn.number(), extent)),
+            repeats: *repeats,
+            goes_back: *goes_back,
+        }
+    }
+
+    /// Restores the buffer of a QP. All frames are checked like frames from the wire.
+    pub(crate) fn restore(record: &record::ReorderBuffer, qp: &Qp) -> Result<ReorderBuffer, Violation> {
+        let base = to_psn(record.base)?;
+        let since = to_deadline(Some(record.since))?;
+        let mut buffer = ReorderBuffer::new(base, since, record.goes_back);
+        for frame in &record.frames {
+            let parsed = Packet::parse(frame).and_then(|parsed| parsed.check_icrc().map(|()| parsed));
+            let bth = parsed.map_err(|_| Violation::Frame)?.packet.bth;
+            let is_early = ahead(bth.psn, base) < REORDER_WINDOW && !buffer.is_held(bth.psn);
+            if !is_early || bth.dest != qp.qpn || frame.len() > MAX_FRAME {
+                return Err(Violation::Frame);
+            }
+            buffer.hold(bth.psn, frame);
+        }
+        if buffer.held.bytes > REORDER_BYTES {
+            return Err(Violation::Frame);
+        }
+        let &record::ReorderBuffer { place, extent, asked, again, repeats, .. } = record;
+        let round = record.round.map(to_psn).transpose()?;
+        buffer.gap = Gap { extent, asked, round, again, nak_at: to_deadline(record.nak_at)? };
+        buffer.tolerance =
+            Tolerance::of_record(record.tolerance, record.seen, since).ok_or(Violation::Window)?;
+        let suspect = record.suspect.map(|(psn, extent)| Ok((to_psn(psn)?, extent))).transpose()?;
+        (buffer.place, buffer.suspect, buffer.repeats) = (place, suspect, repeats);
+        // Frames are held for a connection that receives by RoCE.
+        if !buffer.slots.is_empty() && !qp.is_receiving() || buffer.slots.is_empty() && place != 0 {
+            return Err(Violation::Frame);
+        }
+        Ok(buffer)
+    }
+}
