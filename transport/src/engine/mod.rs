@@ -17,7 +17,7 @@ mod panicked;
 mod post;
 mod qps;
 mod rates;
-mod reorder;
+pub(crate) mod reorder;
 mod run;
 mod save;
 mod srqs;

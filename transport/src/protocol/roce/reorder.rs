@@ -40,9 +40,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if self.conn.reorder.is_none() {
             self.conn.reorder = Some(Box::new(ReorderBuffer::new(expected, now, waits)));
         }
+        self.with_reorder(|buffer| buffer.advance(expected));
         let (device, memory) = (self.place.device, &self.schedule.reorder);
-        let buffer = self.conn.reorder.as_mut().expect("it was made");
-        buffer.advance(expected);
+        let buffer = self.conn.reorder.as_ref().expect("it was made");
         let cost = buffer.cost(frame.len());
         let what = match buffer.is_held(psn) {
             true => Early::Known,
@@ -118,9 +118,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 
     /// Notes for the rules of NAKs that an executed packet came again.
     pub(super) fn note_duplicate(&mut self, psn: Psn) {
-        if let Some(buffer) = &mut self.conn.reorder {
+        let expected = self.qp.responder.psn;
+        self.with_reorder(|buffer| {
+            buffer.advance(expected);
             buffer.repeated(psn);
-        }
+        });
     }
 
     /// Notes for the rules of NAKs that the peer was told to wait for a receive.

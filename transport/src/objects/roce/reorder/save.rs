@@ -39,13 +39,15 @@ impl ReorderBuffer {
         let base = to_psn(record.base)?;
         let since = to_deadline(Some(record.since))?;
         let mut buffer = ReorderBuffer::new(base, since, record.goes_back);
+        let mut least = 0;
         for frame in &record.frames {
             let parsed = Packet::parse(frame).and_then(|parsed| parsed.check_icrc().map(|()| parsed));
             let bth = parsed.map_err(|_| Violation::Frame)?.packet.bth;
-            let is_early = ahead(bth.psn, base) < REORDER_WINDOW && !buffer.is_held(bth.psn);
-            if !is_early || bth.dest != qp.qpn || frame.len() > MAX_FRAME {
+            let distance = ahead(bth.psn, base);
+            if !(least..REORDER_WINDOW).contains(&distance) || bth.dest != qp.qpn || frame.len() > MAX_FRAME {
                 return Err(Violation::Frame);
             }
+            least = distance + 1;
             buffer.hold(bth.psn, frame);
         }
         if buffer.held.bytes > REORDER_BYTES {
