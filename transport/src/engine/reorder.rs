@@ -72,7 +72,7 @@ impl<R: Region> Engine<R> {
                 break;
             }
             let service = borrowed.qp.service();
-            let Some(frame) = borrowed.roce().next_early() else { break };
+            let Some(frame) = borrowed.roce().next_early(now) else { break };
             count += 1;
             cost += frame.len() as Cost + OPERATION;
             // Its ICRC was checked too. For a frame from a record, both were checked again.

@@ -257,7 +257,10 @@ pub const FAMILIES: &[Family] = &[
             },
             Row { values: &["no_receive"], sources: &["transport.drop_no_receive", "transport.drop_length"] },
             Row { values: &["access"], sources: &["transport.drop_access", "transport.drop_invalid"] },
-            Row { values: &["overload"], sources: &["transport.drop_held", "transport.drop_fan_out"] },
+            Row {
+                values: &["overload"],
+                sources: &["transport.drop_held", "transport.drop_fan_out", "transport.drop_reorder"],
+            },
         ],
     },
     Family {

@@ -9,8 +9,7 @@ pub(crate) mod tolerance;
 
 use crate::base::time::{Instant, NEVER};
 use crate::objects::roce::psn::{HALF, ahead};
-use core::time::Duration;
-use tolerance::Tolerance;
+use tolerance::{Lateness, Tolerance};
 use vrdma_wire::num::Psn;
 
 /// PSNs from the expected one on whose packets may be held. The number of PSNs is a multiple of it.
@@ -21,10 +20,6 @@ pub(crate) const REORDER_BYTES: u64 = 1 << 20;
 const RING: u64 = REORDER_WINDOW as u64 * size_of::<Slot>() as u64 + 32;
 /// Bytes of a held packet beside its frame: the allocator rounds up, and needs a header.
 const OVERHEAD: u64 = 32;
-/// The longest time that a NAK for a gap is delayed because the network reorders packets.
-///
-/// It ends the wait for a gap near the end of what the peer sends. Few packets follow such a gap.
-const GAP_WAIT: Duration = Duration::from_micros(500);
 /// Duplicates after a NAK that show that the peer sent everything again.
 const SENDS_ALL: u8 = 3;
 
@@ -55,6 +50,8 @@ pub(crate) enum Early {
 struct Gap {
     /// Packets that came ahead since the gap is known.
     extent: u16,
+    /// When the first of them came.
+    since: Instant,
     /// Whether a NAK was made due for it.
     asked: bool,
     /// PSN with which the peer's present repetition of held packets began.
@@ -65,7 +62,7 @@ struct Gap {
     nak_at: Instant,
 }
 
-const NO_GAP: Gap = Gap { extent: 0, asked: false, round: None, again: 0, nak_at: NEVER };
+const NO_GAP: Gap = Gap { extent: 0, since: Instant(0), asked: false, round: None, again: 0, nak_at: NEVER };
 
 /// The reorder buffer of a QP.
 #[derive(Debug)]
@@ -79,10 +76,14 @@ pub(crate) struct ReorderBuffer {
     pub(crate) place: u64,
     gap: Gap,
     tolerance: Tolerance,
-    /// The last gap for which there was a NAK, and how many packets were ahead of it.
+    /// The last gap for which there was a NAK, and how late its packet came.
     ///
-    /// If its packet comes again, it was not lost, but late.
-    suspect: Option<(Psn, u8)>,
+    /// If that packet comes again, the first one was not lost.
+    suspect: Option<(Psn, Lateness)>,
+    /// Whether there was a NAK for the gap before the present one.
+    ///
+    /// It took a round trip to fill that one. So what is held since then is not in flight.
+    took_nak: bool,
     /// Duplicates since the last NAK.
     repeats: u8,
     /// Whether the peer is known to send everything again after a NAK (go-back-N).
@@ -100,6 +101,7 @@ impl ReorderBuffer {
             gap: NO_GAP,
             tolerance: Tolerance::new(now),
             suspect: None,
+            took_nak: false,
             repeats: 0,
             goes_back,
         }
@@ -162,7 +164,7 @@ impl ReorderBuffer {
     }
 
     /// Records which PSN is expected now. Frames before it are dropped.
-    pub(crate) fn advance(&mut self, expected: Psn) {
+    pub(crate) fn advance(&mut self, now: Instant, expected: Psn) {
         let passed = ahead(expected, self.base);
         if passed == 0 {
             return;
@@ -173,25 +175,20 @@ impl ReorderBuffer {
             }
             self.take(self.base.add(n));
         }
-        let extent = self.gap.extent.min(u8::MAX.into()) as u8;
+        let late = Lateness::new(self.gap.extent, self.gap.since, now);
         match self.gap {
             Gap { extent: 0, .. } => {}
-            Gap { asked: true, .. } => self.suspect = Some((self.base, extent)),
-            Gap { asked: false, .. } => self.tolerance.learn(extent),
+            Gap { asked: true, .. } => self.suspect = Some((self.base, late)),
+            Gap { asked: false, .. } => self.tolerance.learn(late),
         }
+        self.took_nak = self.gap.asked;
         (self.base, self.gap) = (expected, NO_GAP);
     }
 
     /// Takes the frame of the expected PSN, if it is held.
-    pub(crate) fn next(&mut self, expected: Psn) -> Option<Box<[u8]>> {
-        self.advance(expected);
+    pub(crate) fn next(&mut self, now: Instant, expected: Psn) -> Option<Box<[u8]>> {
+        self.advance(now, expected);
         self.take(expected)
-    }
-
-    /// Whether the packet of the expected PSN is held, so that there is no gap at it.
-    pub(crate) fn is_ready(&mut self, expected: Psn) -> bool {
-        self.advance(expected);
-        self.is_held(expected)
     }
 
     /// Records a packet that came ahead of the gap at the expected PSN. Returns whether a NAK is
@@ -199,6 +196,7 @@ impl ReorderBuffer {
     pub(crate) fn came_ahead(&mut self, now: Instant, psn: Psn, what: Early) -> bool {
         if self.gap.extent == 0 {
             self.tolerance.refresh(now);
+            self.gap.since = now;
         }
         if what == Early::Known {
             self.repeats = self.repeats.saturating_add(1);
@@ -233,8 +231,15 @@ impl ReorderBuffer {
         if self.held.packets == 0 || self.gap.asked {
             return false;
         }
+        if self.gap.extent == 0 {
+            self.gap.since = now;
+        }
         if self.gap.extent == 0 && !self.goes_back {
             self.gap.extent = self.held.packets as u16;
+            if self.took_nak {
+                self.asked();
+                return true;
+            }
         }
         self.decide(now)
     }
@@ -246,7 +251,7 @@ impl ReorderBuffer {
             return true;
         }
         if self.gap.nak_at == NEVER {
-            self.gap.nak_at = now + GAP_WAIT;
+            self.gap.nak_at = now + self.tolerance.wait();
         }
         false
     }
@@ -266,7 +271,7 @@ impl ReorderBuffer {
 
     /// Takes the delayed NAK for the gap at the expected PSN, if it is due now.
     pub(crate) fn take_delayed_nak(&mut self, now: Instant, expected: Psn) -> bool {
-        self.advance(expected);
+        self.advance(now, expected);
         let is_due = self.gap.nak_at <= now && !self.is_held(expected);
         if is_due {
             self.asked();
@@ -277,8 +282,8 @@ impl ReorderBuffer {
     /// Records a duplicate of an executed packet.
     pub(crate) fn repeated(&mut self, psn: Psn) {
         self.repeats = self.repeats.saturating_add(1);
-        if let Some((_, extent)) = self.suspect.take_if(|(late, _)| *late == psn) {
-            self.tolerance.learn(extent);
+        if let Some((_, late)) = self.suspect.take_if(|(of, _)| *of == psn) {
+            self.tolerance.learn(late);
         }
     }
 

@@ -68,7 +68,7 @@ pub(crate) fn receive<R: Region, S: Sink>(
             qp.receive_response(now, packet.bth.psn, response);
             Fate::Done
         }
-        None => qp.receive_request(&packet.bth, (body, srqn), (part, payload), posted),
+        None => qp.receive_request(now, &packet.bth, (body, srqn), (part, payload), posted),
     }
 }
 

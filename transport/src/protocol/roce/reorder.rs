@@ -40,7 +40,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if self.conn.reorder.is_none() {
             self.conn.reorder = Some(Box::new(ReorderBuffer::new(expected, now, waits)));
         }
-        self.with_reorder(|buffer| buffer.advance(expected));
+        self.with_reorder(|buffer| buffer.advance(now, expected));
         let (device, memory) = (self.place.device, &self.schedule.reorder);
         let buffer = self.conn.reorder.as_ref().expect("it was made");
         let cost = buffer.cost(frame.len());
@@ -76,18 +76,21 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 
     /// Takes the frame of the expected packet, if it is held.
-    pub(crate) fn next_early(&mut self) -> Option<Box<[u8]>> {
+    pub(crate) fn next_early(&mut self, now: Instant) -> Option<Box<[u8]>> {
         if !self.qp.is_receiving() {
             return None;
         }
         let expected = self.qp.responder.psn;
-        self.with_reorder(|buffer| buffer.next(expected)).flatten()
+        self.with_reorder(|buffer| buffer.next(now, expected)).flatten()
     }
 
     /// Answers after `count` held packets were executed, and takes care of what is still held.
     pub(crate) fn went_on(&mut self, now: Instant, count: usize) {
         let expected = self.qp.responder.psn;
-        let ready = self.with_reorder(|buffer| buffer.is_ready(expected));
+        let ready = self.with_reorder(|buffer| {
+            buffer.advance(now, expected);
+            buffer.is_held(expected)
+        });
         let responder = &mut self.conn.responder;
         if count > 0 && self.qp.is_receiving() && responder.nak.is_none() {
             // A peer that is sending everything again does not send what this covers.
@@ -117,19 +120,19 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 
     /// Notes for the rules of NAKs that an executed packet came again.
-    pub(super) fn note_duplicate(&mut self, psn: Psn) {
+    pub(super) fn note_duplicate(&mut self, now: Instant, psn: Psn) {
         let expected = self.qp.responder.psn;
         self.with_reorder(|buffer| {
-            buffer.advance(expected);
+            buffer.advance(now, expected);
             buffer.repeated(psn);
         });
     }
 
     /// Notes for the rules of NAKs that the peer was told to wait for a receive.
-    pub(super) fn note_rnr(&mut self) {
+    pub(super) fn note_rnr(&mut self, now: Instant) {
         let expected = self.qp.responder.psn;
         self.with_reorder(|buffer| {
-            buffer.advance(expected);
+            buffer.advance(now, expected);
             buffer.peer_waits();
         });
     }

@@ -4,6 +4,7 @@
 use crate::agenda::drains::{Fate, PostedReceives};
 use crate::base::inter_worker::{InterWorkerPart, InterWorkerPayload};
 use crate::base::memory::Region;
+use crate::base::time::Instant;
 use crate::message::verdict::{Nak, Refusal, Rejection};
 use crate::objects::roce::packet::{RcRequest, decode};
 use crate::objects::roce::psn::{HALF, ahead};
@@ -21,6 +22,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Handles a request from the peer.
     pub(super) fn receive_request(
         &mut self,
+        now: Instant,
         bth: &Bth,
         (body, srqn): (&Rc, Option<Srqn>),
         data: (Option<InterWorkerPart>, InterWorkerPayload<'_, R>),
@@ -38,14 +40,14 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                     self.nak_for_good(bth.psn, refusal);
                     return Fate::Done;
                 }
-                return self.receive_expected(bth, body, data, posted);
+                return self.receive_expected(now, bth, body, data, posted);
             }
             distance if distance < HALF => return self.receive_early(bth.psn, data.0.is_some()),
             // A part of the request came before, in other packets. The responder asks for the rest.
             _ if data.0.is_some_and(|part| ahead(self.qp.responder.psn, bth.psn) < part.psns) => {
                 self.ask_again(self.qp.responder.psn, None);
             }
-            _ => self.receive_duplicate(bth, body),
+            _ => self.receive_duplicate(now, bth, body),
         }
         Fate::Done
     }
@@ -60,10 +62,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 
     /// Handles a duplicate request, which is acknowledged or answered again.
-    fn receive_duplicate(&mut self, bth: &Bth, body: &Rc) {
+    fn receive_duplicate(&mut self, now: Instant, bth: &Bth, body: &Rc) {
         self.counters.duplicates += 1;
         let psn = bth.psn;
-        self.note_duplicate(psn);
+        self.note_duplicate(now, psn);
         let state = &mut self.conn.responder;
         let request = decode(body, &state.write);
         let answer = request.as_ref().map_or(Answer::Acknowledge, |request| request.op.row().answer);
@@ -87,6 +89,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Handles the request packet that is expected.
     fn receive_expected(
         &mut self,
+        now: Instant,
         bth: &Bth,
         body: &Rc,
         (part, payload): (Option<InterWorkerPart>, InterWorkerPayload<'_, R>),
@@ -143,7 +146,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 if !all_taken {
                     return Fate::NeedsDrain;
                 }
-                self.no_receive(bth.psn);
+                self.no_receive(now, bth.psn);
             }
             // The pinned region was revoked. This is as if the packet had not arrived.
             Err(Rejection::Source) => self.ask_again(bth.psn, None),
@@ -207,11 +210,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 
     /// Tells the peer to wait for a receive.
-    fn no_receive(&mut self, psn: Psn) {
+    fn no_receive(&mut self, now: Instant, psn: Psn) {
         let timer = RnrTimer::new(self.qp.attr().min_rnr_timer).expect("an attribute of five bits");
         self.counters.rnr_naks_sent += 1;
         self.conn.responder.not_ready(psn, Syndrome::Rnr(timer));
-        self.note_rnr();
+        self.note_rnr(now);
         self.make_answer_due();
     }
 

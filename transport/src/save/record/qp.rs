@@ -185,6 +185,8 @@ pub struct ReorderBuffer {
     pub place: u64,
     /// Packets that came ahead of the gap.
     pub extent: u16,
+    /// When the first of them came.
+    pub since: u64,
     /// Whether there was a NAK for the gap.
     pub asked: bool,
     /// PSN with which the peer's present repetition began.
@@ -193,18 +195,29 @@ pub struct ReorderBuffer {
     pub again: u16,
     /// When a NAK for the gap is due.
     pub nak_at: Option<u64>,
-    /// Packets by which a NAK is delayed.
-    pub tolerance: u8,
-    /// The largest reordering seen in the present second.
-    pub seen: u8,
+    /// By how much a NAK is delayed.
+    pub tolerance: Lateness,
+    /// By how much it would be delayed because of the present second.
+    pub seen: Lateness,
     /// When that second began.
-    pub since: u64,
-    /// PSN of the last gap for which there was a NAK, and how many packets were ahead of it.
-    pub suspect: Option<(u32, u8)>,
+    pub period: u64,
+    /// PSN of the last gap for which there was a NAK, and how late its packet came.
+    pub suspect: Option<(u32, Lateness)>,
+    /// Whether there was a NAK for the gap before the present one.
+    pub took_nak: bool,
     /// Duplicates since the last NAK.
     pub repeats: u8,
     /// Whether the peer sends everything again after a NAK.
     pub goes_back: bool,
+}
+
+/// How late a packet came, or may come.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Lateness {
+    /// Packets that overtook it.
+    pub packets: u8,
+    /// Nanoseconds after the first of them.
+    pub time: u32,
 }
 
 /// The requester's state.

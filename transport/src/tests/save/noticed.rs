@@ -243,7 +243,7 @@ fn late() -> Record {
     net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 9000)]));
     net.work(A);
     let frames: Vec<_> = net.hosts[A].cable.frames.drain(..).collect();
-    for at in [1, 2, 0, 0, 4, 5, 6, 3, 8] {
+    for at in [1, 0, 0, 3, 4, 5, 2, 8] {
         net.deliver(A, &frames[at]);
         net.work(B);
     }

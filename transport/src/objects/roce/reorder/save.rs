@@ -1,6 +1,6 @@
 //! The reorder buffer in the record.
 
-use super::tolerance::Tolerance;
+use super::tolerance::{Lateness, Tolerance};
 use super::{Gap, REORDER_BYTES, REORDER_WINDOW, ReorderBuffer};
 use crate::objects::qp::Qp;
 use crate::objects::roce::psn::ahead;
@@ -11,9 +11,10 @@ use vrdma_wire::roce::{MAX_FRAME, Packet};
 impl ReorderBuffer {
     /// Returns the record of the buffer.
     pub(crate) fn save(&self) -> record::ReorderBuffer {
-        let ReorderBuffer { base, slots, held: _, place, gap, tolerance, suspect, repeats, goes_back } = self;
-        let Gap { extent, asked, round, again, nak_at } = *gap;
-        let (tolerance, seen, since) = tolerance.record();
+        let ReorderBuffer { base, slots, held: _, place, gap, tolerance, suspect, took_nak, .. } = self;
+        let ReorderBuffer { repeats, goes_back, .. } = self;
+        let Gap { extent, since, asked, round, again, nak_at } = *gap;
+        let Tolerance { limit, seen, since: period } = *tolerance;
         let in_order = (0..REORDER_WINDOW).map(|n| base.add(n));
         let frame = |psn: Psn| slots.get((psn.number() % REORDER_WINDOW) as usize)?.as_deref();
         record::ReorderBuffer {
@@ -21,14 +22,16 @@ impl ReorderBuffer {
             frames: in_order.filter_map(frame).map(<[u8]>::to_vec).collect(),
             place: *place,
             extent,
+            since: since.0,
             asked,
             round: round.map(Psn::number),
             again,
             nak_at: deadline(nak_at),
-            tolerance,
-            seen,
-            since: since.0,
-            suspect: suspect.map(|(psn, extent)| (psn.number(), extent)),
+            tolerance: limit.save(),
+            seen: seen.save(),
+            period: period.0,
+            suspect: suspect.map(|(psn, late)| (psn.number(), late.save())),
+            took_nak: *took_nak,
             repeats: *repeats,
             goes_back: *goes_back,
         }
@@ -37,8 +40,8 @@ impl ReorderBuffer {
     /// Restores the buffer of a QP. All frames are checked like frames from the wire.
     pub(crate) fn restore(record: &record::ReorderBuffer, qp: &Qp) -> Result<ReorderBuffer, Violation> {
         let base = to_psn(record.base)?;
-        let since = to_deadline(Some(record.since))?;
-        let mut buffer = ReorderBuffer::new(base, since, record.goes_back);
+        let period = to_deadline(Some(record.period))?;
+        let mut buffer = ReorderBuffer::new(base, period, record.goes_back);
         let mut least = 0;
         for frame in &record.frames {
             let parsed = Packet::parse(frame).and_then(|parsed| parsed.check_icrc().map(|()| parsed));
@@ -53,17 +56,34 @@ impl ReorderBuffer {
         if buffer.held.bytes > REORDER_BYTES {
             return Err(Violation::Frame);
         }
-        let &record::ReorderBuffer { place, extent, asked, again, repeats, .. } = record;
+        let &record::ReorderBuffer { place, extent, asked, again, took_nak, repeats, .. } = record;
+        let since = to_deadline(Some(record.since))?;
         let round = record.round.map(to_psn).transpose()?;
-        buffer.gap = Gap { extent, asked, round, again, nak_at: to_deadline(record.nak_at)? };
-        buffer.tolerance =
-            Tolerance::of_record(record.tolerance, record.seen, since).ok_or(Violation::Window)?;
-        let suspect = record.suspect.map(|(psn, extent)| Ok((to_psn(psn)?, extent))).transpose()?;
-        (buffer.place, buffer.suspect, buffer.repeats) = (place, suspect, repeats);
+        buffer.gap = Gap { extent, since, asked, round, again, nak_at: to_deadline(record.nak_at)? };
+        let [limit, seen] = [record.tolerance, record.seen].map(Lateness::restore);
+        buffer.tolerance = Tolerance { limit, seen, since: period };
+        if !buffer.tolerance.is_possible() {
+            return Err(Violation::Window);
+        }
+        let suspect = record.suspect.map(|(psn, late)| Ok((to_psn(psn)?, Lateness::restore(late))));
+        buffer.suspect = suspect.transpose()?;
+        (buffer.place, buffer.took_nak, buffer.repeats) = (place, took_nak, repeats);
         // Frames are held for a connection that receives by RoCE.
         if !buffer.slots.is_empty() && !qp.is_receiving() || buffer.slots.is_empty() && place != 0 {
             return Err(Violation::Frame);
         }
         Ok(buffer)
+    }
+}
+
+impl Lateness {
+    fn save(self) -> record::Lateness {
+        let Lateness { packets, time } = self;
+        record::Lateness { packets, time }
+    }
+
+    fn restore(record: record::Lateness) -> Lateness {
+        let record::Lateness { packets, time } = record;
+        Lateness { packets, time }
     }
 }
