@@ -72,8 +72,8 @@
 //!    connection. A response goes to the requester's half, a request to the responder's.
 //! 4. The responder compares PSNs. An expected request gets the same decision as on the same host,
 //!    with a packet as the segment. A duplicate is acknowledged or answered again, but not executed
-//!    again. (A READ is executed again; results of atomics are remembered.) A request ahead of a gap
-//!    is held until the gap is filled, and there is a NAK for the gap.
+//!    again. (A READ is executed again; results of atomics are remembered.) A request ahead of a
+//!    gap is held until the gap is filled, and there is a NAK for the gap.
 //! 5. The responder sends in its own turns: responses in order, then a NAK or an acknowledge of
 //!    everything. A NAK that ends the connection takes the QP to ERR, and is the last packet that
 //!    it sends.

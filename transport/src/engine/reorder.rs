@@ -7,9 +7,7 @@ use crate::base::inter_worker::InterWorkerPayload;
 use crate::base::memory::Region;
 use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
-use crate::base::transport_kind::TransportKind;
 use crate::engine::Engine;
-use crate::message::ctx::QpCtx;
 use crate::protocol::roce;
 use crate::verbs::completion::{NoSink, Sink};
 use vrdma_wire::num::Psn;
@@ -98,14 +96,5 @@ impl<R: Region> Engine<R> {
         {
             borrowed.make_answer_due();
         }
-    }
-}
-
-impl<R: Region, S: Sink> QpCtx<'_, R, S> {
-    /// Whether the QP holds requests that came ahead of a gap.
-    #[inline]
-    pub(super) fn holds_early(&self) -> bool {
-        self.qp.transport == TransportKind::Roce
-            && self.conn.held_early().is_some_and(|buffer| buffer.held().packets > 0)
     }
 }

@@ -1,6 +1,7 @@
 //! Memory of requests that came ahead of a gap: each change of a QP's buffer is accounted.
 
 use crate::base::memory::Region;
+use crate::base::transport_kind::TransportKind;
 use crate::message::ctx::QpCtx;
 use crate::objects::roce::reorder::ReorderBuffer;
 use crate::objects::service::ConnState;
@@ -29,5 +30,14 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
             packets
         });
         dropped.unwrap_or(0)
+    }
+}
+
+impl<R: Region, S: Sink> QpCtx<'_, R, S> {
+    /// Whether the QP holds requests that came ahead of a gap.
+    #[inline]
+    pub(crate) fn holds_early(&self) -> bool {
+        self.qp.transport == TransportKind::Roce
+            && self.conn.held_early().is_some_and(|buffer| buffer.held().packets > 0)
     }
 }

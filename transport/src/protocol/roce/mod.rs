@@ -4,6 +4,7 @@
 //! receive ([`requester_rx`], [`responder_rx`]). [`retry`] retransmits packets without an answer.
 //! The states are in `objects/roce/`.
 
+mod gap;
 pub(crate) mod qp;
 mod reorder;
 mod requester_rx;

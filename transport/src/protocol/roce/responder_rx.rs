@@ -52,15 +52,6 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         Fate::Done
     }
 
-    /// Makes a NAK due for the PSN that is expected, unless there was one.
-    pub(super) fn nak_gap_once(&mut self) {
-        let gap = Syndrome::Nak(NakCode::PsnSequenceError);
-        if self.conn.responder.nak_once(self.qp.responder.psn, gap) {
-            self.counters.naks_sequence += 1;
-            self.make_answer_due();
-        }
-    }
-
     /// Handles a duplicate request, which is acknowledged or answered again.
     fn receive_duplicate(&mut self, now: Instant, bth: &Bth, body: &Rc) {
         self.counters.duplicates += 1;
@@ -197,16 +188,6 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             responder.wait();
         }
         was_looked
-    }
-
-    /// Asks the peer to send the expected packet, at `psn`, again.
-    ///
-    /// `looked` is its PSN if the caller has drained posts for it.
-    pub(super) fn ask_again(&mut self, psn: Psn, looked: Option<Psn>) {
-        let gap = Syndrome::Nak(NakCode::PsnSequenceError);
-        self.counters.naks_sequence += 1;
-        self.conn.responder.ask_again(psn, gap, looked);
-        self.make_answer_due();
     }
 
     /// Tells the peer to wait for a receive.
