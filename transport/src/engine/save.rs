@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::message::core::Core;
 use crate::objects::device::Devices;
 use crate::objects::port::Port;
+use crate::objects::qp::entry::QpEntry;
 use crate::save::record::{self, Record, VERSION};
 use crate::save::{RestoreError, Violation, same_names};
 
@@ -83,6 +84,7 @@ impl<R: Region> Engine<R> {
             let of_device = |violation| RestoreError::from(violation).of_device(sweep.device);
             engine.restore_sweep(sweep).map_err(of_device)?;
         }
+        engine.restore_reorder()?;
         engine.restore_timers();
         engine.restore_flushes();
         Ok(engine)
@@ -100,6 +102,22 @@ impl<R: Region> Engine<R> {
             return Err(Violation::Sweep);
         }
         self.sweeps.restore(sweep, device.limits.max_qp)
+    }
+
+    /// Accounts what QPs hold ahead of gaps.
+    fn restore_reorder(&mut self) -> Result<(), RestoreError> {
+        let Core { devices, schedule, .. } = &mut self.core;
+        for index in 0..devices.indices() {
+            let qps = devices.get(index).into_iter().flat_map(|device| device.qps.iter());
+            for QpEntry { qp, service } in qps {
+                let Some(buffer) = service.held_early() else { continue };
+                let place = QpRef { device: index, qpn: qp.qpn };
+                let done = schedule.reorder.restored(place, buffer.place, buffer.held());
+                let of_qp = |it| RestoreError::from(it).of_qp(qp.qpn.number()).of_device(index);
+                done.map_err(of_qp)?;
+            }
+        }
+        Ok(())
     }
 
     /// Arms the deadlines of QPs.

@@ -1,0 +1,43 @@
+//! Memory of requests that came ahead of a gap: each change of a QP's buffer is accounted.
+
+use crate::base::memory::Region;
+use crate::base::transport_kind::TransportKind;
+use crate::message::ctx::QpCtx;
+use crate::objects::roce::reorder::ReorderBuffer;
+use crate::objects::service::ConnState;
+use crate::verbs::completion::Sink;
+
+impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
+    /// Calls `change` with the QP's reorder buffer, and accounts what it holds then. Returns `None`
+    /// if the QP has no buffer.
+    pub(crate) fn with_reorder<U>(&mut self, change: impl FnOnce(&mut ReorderBuffer) -> U) -> Option<U> {
+        let buffer = self.conn.reorder()?;
+        let before = buffer.held();
+        let result = change(buffer);
+        let after = buffer.held();
+        self.schedule.reorder.changed(self.place, &mut buffer.place, before, after);
+        Some(result)
+    }
+
+    /// Drops what the QP holds ahead of a gap. Its peer sends that again after a NAK or a timeout.
+    ///
+    /// Returns the number of packets.
+    #[cold]
+    pub(crate) fn drop_early(&mut self) -> u32 {
+        let dropped = self.with_reorder(|buffer| {
+            let packets = buffer.held().packets;
+            buffer.clear();
+            packets
+        });
+        dropped.unwrap_or(0)
+    }
+}
+
+impl<R: Region, S: Sink> QpCtx<'_, R, S> {
+    /// Whether the QP holds requests that came ahead of a gap.
+    #[inline]
+    pub(crate) fn holds_early(&self) -> bool {
+        self.qp.transport == TransportKind::Roce
+            && self.conn.held_early().is_some_and(|buffer| buffer.held().packets > 0)
+    }
+}
