@@ -90,7 +90,7 @@ impl<R: Region> Engine<R> {
                 self.core.port.counters.congestion_notifications += 1;
                 congestion::notified(self.core.known(place, sink), now, packet);
             }
-            _ => device.counters.drop_service += 1,
+            _ => self.core.devices.known_device(place.device).counters.drop_service += 1,
         }
         Fate::Done
     }
