@@ -42,7 +42,7 @@ impl<R: Region> Engine<R> {
         match self.deliver(now, place, parsed, PostedReceives::MayComeYet, sink) {
             Fate::Done => {}
             Fate::NeedsDrain => self.core.hold(place, frame),
-            Fate::Early => self.hold_early(now, place, parsed.packet.bth.psn, frame, sink),
+            Fate::Early => self.hold_early(now, place, parsed, frame, sink),
         }
     }
 

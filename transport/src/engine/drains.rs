@@ -106,7 +106,7 @@ impl<R: Region> Engine<R> {
         let parsed = Packet::parse(frame).expect("a frame that is held was parsed when it came");
         match self.deliver(now, place, &parsed, PostedReceives::AllTaken, sink) {
             Fate::Done => self.look_at_early(place, sink),
-            Fate::Early => self.hold_early(now, place, parsed.packet.bth.psn, frame, sink),
+            Fate::Early => self.hold_early(now, place, &parsed, frame, sink),
             Fate::NeedsDrain => unreachable!("who has looked does not ask"),
         }
     }

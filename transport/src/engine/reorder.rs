@@ -10,8 +10,7 @@ use crate::base::time::Instant;
 use crate::engine::Engine;
 use crate::protocol::roce;
 use crate::verbs::completion::{NoSink, Sink};
-use vrdma_wire::num::Psn;
-use vrdma_wire::roce::Packet;
+use vrdma_wire::roce::{Packet, Parsed};
 
 /// Most held packets that are executed in one turn of a QP.
 pub(crate) const EXECUTED: usize = 64;
@@ -33,18 +32,21 @@ impl<R: Region> Engine<R> {
         &mut self,
         now: Instant,
         place: QpRef,
-        psn: Psn,
+        parsed: &Parsed<'_>,
         frame: &[u8],
         sink: &mut impl Sink,
     ) {
-        let mut is_last = false;
+        // Bytes behind the packet are not held.
+        let Parsed { packet, payload, .. } = parsed;
+        let frame = &frame[..packet.frame_len(payload.len())];
+        let (psn, mut is_last) = (packet.bth.psn, false);
         while let Some(lack) = self.core.known(place, sink).roce().hold_early(now, psn, frame, is_last) {
             let victim = self.core.schedule.reorder.victim(place, lack);
             is_last = victim.is_none();
             let Some(victim) = victim else { continue };
             let no_sink = &mut NoSink;
             let mut borrowed = self.core.known(victim, no_sink);
-            let dropped = borrowed.drop_early();
+            let dropped = borrowed.evict_early();
             borrowed.counters.drop_reorder += u64::from(dropped);
         }
     }

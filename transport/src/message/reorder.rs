@@ -19,17 +19,18 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         Some(result)
     }
 
-    /// Drops what the QP holds ahead of a gap. Its peer sends that again after a NAK or a timeout.
-    ///
-    /// Returns the number of packets.
+    /// Drops what the QP holds ahead of a gap, and forgets the gap.
     #[cold]
-    pub(crate) fn drop_early(&mut self) -> u32 {
-        let dropped = self.with_reorder(|buffer| {
-            let packets = buffer.held().packets;
-            buffer.clear();
-            packets
-        });
-        dropped.unwrap_or(0)
+    pub(crate) fn drop_early(&mut self) {
+        self.with_reorder(ReorderBuffer::clear);
+    }
+
+    /// Drops what the QP holds, because others need the room. Returns the number of packets.
+    ///
+    /// Its peer sends them again after a NAK or a timeout.
+    #[cold]
+    pub(crate) fn evict_early(&mut self) -> u32 {
+        self.with_reorder(ReorderBuffer::evict).unwrap_or(0)
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod tolerance;
 
 use crate::base::time::{Instant, NEVER};
 use crate::objects::roce::psn::{HALF, ahead};
+use core::mem;
 use tolerance::{Lateness, Tolerance};
 use vrdma_wire::num::Psn;
 
@@ -43,6 +44,8 @@ pub(crate) enum Early {
     Known,
     /// The QP holds as much as it may, or there is no room.
     Dropped,
+    /// It is beyond the window, or longer than any packet. It is dropped.
+    Unfit,
 }
 
 /// What is known of the gap at the expected PSN.
@@ -160,7 +163,15 @@ impl ReorderBuffer {
 
     /// Drops all that is held, and forgets the gap.
     pub(crate) fn clear(&mut self) {
-        (self.slots, self.held, self.gap) = (Box::default(), Held::default(), NO_GAP);
+        self.evict();
+        self.gap = NO_GAP;
+    }
+
+    /// Drops all that is held, and returns how many packets these were. The gap is still there.
+    pub(crate) fn evict(&mut self) -> u32 {
+        let Held { packets, .. } = mem::take(&mut self.held);
+        self.slots = Box::default();
+        packets
     }
 
     /// Records which PSN is expected now. Frames before it are dropped.

@@ -18,12 +18,13 @@ use crate::objects::roce::reorder::{Early, REORDER_WINDOW, ReorderBuffer};
 use crate::protocol::roce::qp::RoceQp;
 use crate::verbs::completion::Sink;
 use vrdma_wire::num::Psn;
+use vrdma_wire::roce::MAX_FRAME;
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
-    /// Handles a request ahead of the expected one. The caller holds its frame if this says so.
-    pub(super) fn receive_early(&mut self, psn: Psn, is_inter_worker: bool) -> Fate {
-        let distance = ahead(psn, self.qp.responder.psn);
-        if !is_inter_worker && self.conn.may_hold() && distance < REORDER_WINDOW {
+    /// Handles a request ahead of the expected one. If this says so, the caller holds its frame, or
+    /// drops it.
+    pub(super) fn receive_early(&mut self, is_inter_worker: bool) -> Fate {
+        if !is_inter_worker && self.conn.may_hold() {
             return Fate::Early;
         }
         self.counters.out_of_sequence += 1;
@@ -44,8 +45,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let (device, memory) = (self.place.device, &self.schedule.reorder);
         let buffer = self.conn.reorder.as_ref().expect("it was made");
         let cost = buffer.cost(frame.len());
+        let is_unfit = ahead(psn, expected) >= REORDER_WINDOW || frame.len() > MAX_FRAME;
         let what = match buffer.is_held(psn) {
             true => Early::Known,
+            false if is_unfit => Early::Unfit,
             false if !buffer.has_room(frame.len()) => Early::Dropped,
             false if memory.has_room(device, cost) => Early::New,
             false if is_last => Early::Dropped,

@@ -42,7 +42,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 }
                 return self.receive_expected(now, bth, body, data, posted);
             }
-            distance if distance < HALF => return self.receive_early(bth.psn, data.0.is_some()),
+            distance if distance < HALF => return self.receive_early(data.0.is_some()),
             // A part of the request came before, in other packets. The responder asks for the rest.
             _ if data.0.is_some_and(|part| ahead(self.qp.responder.psn, bth.psn) < part.psns) => {
                 self.ask_again(self.qp.responder.psn, None);
