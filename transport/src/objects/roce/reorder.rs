@@ -51,13 +51,13 @@ pub(crate) enum Early {
 /// What is known of the gap at the expected PSN.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Gap {
-    /// Packets that came ahead since the gap is known.
+    /// Packets that came ahead since the gap is known. Without a gap it is 0.
     extent: u16,
     /// When the first of them came.
     since: Instant,
     /// Whether a NAK was made due for it.
     asked: bool,
-    /// PSN with which the peer's present repetition of held packets began.
+    /// PSN with which the peer's present repetition of held packets began, after the NAK.
     round: Option<Psn>,
     /// Packets of that repetition.
     again: u16,
@@ -83,10 +83,6 @@ pub(crate) struct ReorderBuffer {
     ///
     /// If that packet comes again, the first one was not lost.
     suspect: Option<(Psn, Lateness)>,
-    /// Whether there was a NAK for the gap before the present one.
-    ///
-    /// It took a round trip to fill that one. So what is held since then is not in flight.
-    took_nak: bool,
     /// Duplicates since the last NAK.
     repeats: u8,
     /// Whether the peer is known to send everything again after a NAK (go-back-N).
@@ -104,7 +100,6 @@ impl ReorderBuffer {
             gap: NO_GAP,
             tolerance: Tolerance::new(now),
             suspect: None,
-            took_nak: false,
             repeats: 0,
             goes_back,
         }
@@ -175,6 +170,8 @@ impl ReorderBuffer {
     }
 
     /// Records which PSN is expected now. Frames before it are dropped.
+    ///
+    /// A gap may be of several packets. It is the same one until a held packet follows.
     pub(crate) fn advance(&mut self, now: Instant, expected: Psn) {
         let passed = ahead(expected, self.base);
         if passed == 0 {
@@ -186,14 +183,20 @@ impl ReorderBuffer {
             }
             self.take(self.base.add(n));
         }
-        let late = Lateness::new(self.gap.extent, self.gap.since, now);
-        match self.gap {
-            Gap { extent: 0, .. } => {}
-            Gap { asked: true, .. } => self.suspect = Some((self.base, late)),
-            Gap { asked: false, .. } => self.tolerance.learn(late),
+        if self.gap.extent > 0 {
+            let late = Lateness::new(self.gap.extent, self.gap.since, now);
+            match self.gap.asked {
+                true => self.suspect = late.map(|late| (self.base, late)),
+                false => late.into_iter().for_each(|late| self.tolerance.learn(late)),
+            }
         }
-        self.took_nak = self.gap.asked;
-        (self.base, self.gap) = (expected, NO_GAP);
+        self.base = expected;
+        if self.held.packets == 0 || self.is_held(expected) {
+            self.gap = NO_GAP;
+        } else if self.gap.asked {
+            // The rest of the gap is on its way. What comes again from now on shows that it is not.
+            self.gap = Gap { round: None, again: 0, nak_at: NEVER, ..self.gap };
+        }
     }
 
     /// Takes the frame of the expected PSN, if it is held.
@@ -223,34 +226,34 @@ impl ReorderBuffer {
         // The peer sent again what was not missing, and the gap is still there.
         let begins = self.gap.round.is_none_or(|first| ahead(first, psn) < HALF);
         if begins {
-            (self.gap.round, self.gap.again) = (Some(psn), 0);
+            let nak_at = now + self.tolerance.wait();
+            self.gap = Gap { round: Some(psn), again: 0, nak_at, ..self.gap };
         }
         self.gap.again = self.gap.again.saturating_add(1);
-        let is_due = self.gap.again == u16::from(self.tolerance.packets()) + 1;
+        // There is one NAK for each repetition.
+        let is_due = self.gap.nak_at != NEVER && self.gap.again > self.tolerance.packets().into();
         if is_due {
             self.asked();
         }
         is_due
     }
 
-    /// Records that all packets before a further gap were executed. Returns whether a NAK for it is
-    /// due.
+    /// Records that the expected packet is missing, and is not waiting elsewhere. Returns whether a
+    /// NAK for it is due.
     ///
-    /// A peer that sends everything again sends the packet of this gap too. A NAK would let it
-    /// begin once more, so it comes only if a later packet comes before that one.
+    /// If the gap is a further one, behind held packets that were executed, everything held came
+    /// ahead of it. But a peer that sends everything again sends the packet of this gap too. A NAK
+    /// would let it begin once more, so it comes only if a later packet comes before that one.
     pub(crate) fn stopped(&mut self, now: Instant) -> bool {
         if self.held.packets == 0 || self.gap.asked {
             return false;
         }
         if self.gap.extent == 0 {
-            self.gap.since = now;
-        }
-        if self.gap.extent == 0 && !self.goes_back {
-            self.gap.extent = self.held.packets as u16;
-            if self.took_nak {
-                self.asked();
-                return true;
+            if self.goes_back {
+                return false;
             }
+            self.tolerance.refresh(now);
+            self.gap = Gap { extent: self.held.packets as u16, since: now, ..NO_GAP };
         }
         self.decide(now)
     }
@@ -290,10 +293,18 @@ impl ReorderBuffer {
         is_due
     }
 
+    /// Takes note that the expected packet has come, and waits for a receive.
+    pub(crate) fn has_come(&mut self) {
+        self.gap.nak_at = NEVER;
+    }
+
     /// Records a duplicate of an executed packet.
     pub(crate) fn repeated(&mut self, psn: Psn) {
         self.repeats = self.repeats.saturating_add(1);
-        if let Some((_, late)) = self.suspect.take_if(|(of, _)| *of == psn) {
+        // If a later packet is the first to come again, the peer had already sent this one again.
+        if let Some((of, late)) = self.suspect.take_if(|(of, _)| ahead(psn, *of) < HALF)
+            && of == psn
+        {
             self.tolerance.learn(late);
         }
     }

@@ -7,7 +7,7 @@
 //! * The first NAK comes after as many packets as the network is known to reorder, or after a short
 //!   time.
 //! * Another NAK comes if the peer sends again what is held, and the gap is still there.
-//! * If what is held ends at a further gap, the NAK for that gap comes at once.
+//! * If what is held ends at a further gap, what is held behind it counts as come ahead of it.
 //! * After an RNR NAK there is none, until its packet comes again.
 
 use crate::agenda::drains::Fate;
@@ -99,11 +99,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             // A peer that is sending everything again does not send what this covers.
             responder.acknowledge();
         }
+        if self.qp.held > 0 {
+            // A packet that waits for a receive goes before, and no packet before it is missing.
+            return;
+        }
         if ready == Some(true) {
-            // A packet that waits for a receive goes before.
-            if self.qp.held == 0 {
-                self.make_answer_due();
-            }
+            self.make_answer_due();
         } else if self.conn.holds() && !self.conn.responder.peer_waits() {
             let nak = self.with_reorder(|buffer| buffer.stopped(now));
             self.ask_for_gap(nak == Some(true));
@@ -116,7 +117,14 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             return;
         }
         let expected = self.qp.responder.psn;
-        let nak = self.with_reorder(|buffer| buffer.take_delayed_nak(now, expected));
+        let has_come = self.qp.held > 0;
+        let nak = self.with_reorder(|buffer| match has_come {
+            true => {
+                buffer.has_come();
+                false
+            }
+            false => buffer.take_delayed_nak(now, expected),
+        });
         if nak == Some(true) && self.qp.is_receiving() && !self.conn.responder.peer_waits() {
             self.ask_again(expected, None);
         }

@@ -248,8 +248,6 @@ pub struct ReorderBuffer {
     pub period: u64,
     /// PSN of the last gap for which there was a NAK, and how late its packet came.
     pub suspect: Option<(u32, Lateness)>,
-    /// Whether there was a NAK for the gap before the present one.
-    pub took_nak: bool,
     /// Duplicates since the last NAK.
     pub repeats: u8,
     /// Whether the peer sends everything again after a NAK.

@@ -11,7 +11,7 @@ use vrdma_wire::roce::{MAX_FRAME, Packet};
 impl ReorderBuffer {
     /// Returns the record of the buffer.
     pub(crate) fn save(&self) -> record::ReorderBuffer {
-        let ReorderBuffer { base, slots, held: _, place, gap, tolerance, suspect, took_nak, .. } = self;
+        let ReorderBuffer { base, slots, held: _, place, gap, tolerance, suspect, .. } = self;
         let ReorderBuffer { repeats, goes_back, .. } = self;
         let Gap { extent, since, asked, round, again, nak_at } = *gap;
         let Tolerance { limit, seen, since: period } = *tolerance;
@@ -31,7 +31,6 @@ impl ReorderBuffer {
             seen: seen.save(),
             period: period.0,
             suspect: suspect.map(|(psn, late)| (psn.number(), late.save())),
-            took_nak: *took_nak,
             repeats: *repeats,
             goes_back: *goes_back,
         }
@@ -56,7 +55,7 @@ impl ReorderBuffer {
         if buffer.held.bytes > REORDER_BYTES {
             return Err(Violation::Frame);
         }
-        let &record::ReorderBuffer { place, extent, asked, again, took_nak, repeats, .. } = record;
+        let &record::ReorderBuffer { place, extent, asked, again, repeats, .. } = record;
         let since = to_deadline(Some(record.since))?;
         let round = record.round.map(to_psn).transpose()?;
         buffer.gap = Gap { extent, since, asked, round, again, nak_at: to_deadline(record.nak_at)? };
@@ -67,7 +66,7 @@ impl ReorderBuffer {
         }
         let suspect = record.suspect.map(|(psn, late)| Ok((to_psn(psn)?, Lateness::restore(late))));
         buffer.suspect = suspect.transpose()?;
-        (buffer.place, buffer.took_nak, buffer.repeats) = (place, took_nak, repeats);
+        (buffer.place, buffer.repeats) = (place, repeats);
         // Frames are held for a connection that receives by RoCE.
         if !buffer.slots.is_empty() && !qp.is_receiving() || buffer.slots.is_empty() && place != 0 {
             return Err(Violation::Frame);

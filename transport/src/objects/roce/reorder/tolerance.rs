@@ -21,9 +21,13 @@ pub(crate) struct Lateness {
 
 impl Lateness {
     /// Returns how late a packet is that comes now, after `packets` others that began to come then.
-    pub(super) fn new(packets: u16, since: Instant, now: Instant) -> Lateness {
-        let time = now.0.saturating_sub(since.0).min(WAIT[1].into());
-        Lateness { packets: packets.min(MAX_TOLERANCE.into()) as u8, time: time as u32 }
+    ///
+    /// Returns `None` if that is more than is ever tolerated. The packet was most likely lost, and
+    /// sent again.
+    pub(super) fn new(packets: u16, since: Instant, now: Instant) -> Option<Lateness> {
+        let packets = u8::try_from(packets).ok().filter(|&packets| packets <= MAX_TOLERANCE)?;
+        let time = u32::try_from(now.0.saturating_sub(since.0)).ok().filter(|&time| time < WAIT[1])?;
+        Some(Lateness { packets, time })
     }
 
     fn max(self, other: Lateness) -> Lateness {
@@ -117,7 +121,10 @@ mod tests {
             assert_eq!(tolerance.packets(), allowed);
             assert_eq!(tolerance.wait(), Duration::from_micros(wait));
         }
-        tolerance.learn(Lateness::new(500, Instant(5), Instant(PERIOD)));
+        for (packets, time) in [(33, 0), (500, 0), (1, 500_000), (1, PERIOD << 9)] {
+            assert_eq!(Lateness::new(packets, Instant(5), Instant(5 + time)), None);
+        }
+        tolerance.learn(Lateness::new(32, Instant(5), Instant(500_004)).unwrap());
         assert_eq!((tolerance.packets(), tolerance.wait()), (32, Duration::from_micros(500)));
         for (second, packets, wait) in [(1, 32, 500), (2, 16, 250), (3, 8, 125), (6, 1, 20), (100, 0, 20)] {
             tolerance.refresh(Instant(second * PERIOD));
