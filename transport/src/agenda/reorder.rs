@@ -7,7 +7,7 @@
 use crate::base::qp_ref::QpRef;
 use crate::objects::roce::reorder::Held;
 use crate::save::Violation;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use vrdma_wire::num::Qpn;
 
 /// Most bytes that the QPs of a device hold.
@@ -28,11 +28,16 @@ struct OfDevice {
 pub(crate) struct ReorderMemory {
     /// By the device's index.
     devices: Vec<OfDevice>,
+    /// Devices by the bytes that they hold, without those that hold nothing.
+    order: BTreeSet<(u64, u32)>,
     /// Sum of all devices.
     bytes: u64,
     /// Number of the last place in a line.
     last: u64,
 }
+
+/// Numbers in records are below this. So no engine comes to the last number.
+const NUMBERS: u64 = 1 << 63;
 
 impl ReorderMemory {
     /// Returns what the QPs of a device hold.
@@ -46,10 +51,13 @@ impl ReorderMemory {
     }
 
     /// Returns the QP that is to give back what it holds, so that the QP `asks` may hold more.
+    ///
+    /// There is none if the device that has to give way is that of `asks`, and no other QP of it
+    /// holds anything.
     pub(crate) fn victim(&self, asks: QpRef, bytes: u64) -> Option<QpRef> {
         let device = match self.of_device(asks.device).bytes + bytes > DEVICE_BYTES {
             true => asks.device,
-            false => (0..).zip(&self.devices).max_by_key(|(_, it)| it.held.bytes)?.0,
+            false => self.order.last()?.1,
         };
         let line = &self.devices.get(device as usize)?.line;
         line.values().map(|&qpn| QpRef { device, qpn }).find(|&place| place != asks)
@@ -66,8 +74,12 @@ impl ReorderMemory {
             self.devices.resize_with(index + 1, OfDevice::default);
         }
         let OfDevice { held, line } = &mut self.devices[index];
+        self.order.remove(&(held.bytes, place.device));
         held.packets = held.packets - before.packets + after.packets;
         held.bytes = held.bytes - before.bytes + after.bytes;
+        if held.bytes > 0 {
+            self.order.insert((held.bytes, place.device));
+        }
         self.bytes = self.bytes - before.bytes + after.bytes;
         if before.packets == 0 {
             self.last += 1;
@@ -84,7 +96,7 @@ impl ReorderMemory {
         if held.packets == 0 {
             return Ok(());
         }
-        if number == 0 || number == u64::MAX || !self.has_room(place.device, held.bytes) {
+        if number == 0 || number >= NUMBERS || !self.has_room(place.device, held.bytes) {
             return Err(Violation::Frame);
         }
         let last = self.last;
@@ -102,6 +114,7 @@ impl ReorderMemory {
     pub(crate) fn forget(&mut self, device: u32) {
         if let Some(it) = self.devices.get_mut(device as usize) {
             self.bytes -= it.held.bytes;
+            self.order.remove(&(it.held.bytes, device));
             *it = OfDevice::default();
         }
     }

@@ -53,19 +53,20 @@ impl<R: Region> Engine<R> {
 
     /// Executes held packets of a QP until one is missing or has to wait, or many were executed.
     ///
-    /// Returns how many, and their cost.
+    /// After `most` of cost no other one follows. Returns how many, and their cost.
     #[cold]
     pub(super) fn execute_early(
         &mut self,
         now: Instant,
         place: QpRef,
+        most: Cost,
         sink: &mut impl Sink,
     ) -> (usize, Cost) {
         let (mut count, mut cost) = (0, 0);
         if self.core.is_limited(place.device) {
             self.core.schedule.rates.see(now);
         }
-        while count < EXECUTED {
+        while count < EXECUTED && (count == 0 || cost < most) {
             let borrowed = self.core.known(place, sink);
             // An earlier packet waits until the caller has drained the posts.
             if borrowed.qp.held > 0 {

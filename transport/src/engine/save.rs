@@ -3,7 +3,7 @@
 use crate::agenda::drains::Drains;
 use crate::agenda::fan_out::FanOuts;
 use crate::agenda::schedule::Schedule;
-use crate::agenda::sweeps::Task;
+use crate::agenda::sweeps::{Sweep, Task};
 use crate::base::id::DeviceId;
 use crate::base::memory::Region;
 use crate::base::qp_ref::QpRef;
@@ -108,11 +108,17 @@ impl<R: Region> Engine<R> {
     fn restore_reorder(&mut self) -> Result<(), RestoreError> {
         let Core { devices, schedule, .. } = &mut self.core;
         for index in 0..devices.indices() {
-            let qps = devices.get(index).into_iter().flat_map(|device| device.qps.iter());
-            for QpEntry { qp, service } in qps {
+            let Some(device) = devices.get(index) else { continue };
+            // It rests until it is told to go on, and until that has reached all its QPs.
+            let goes_on = |it: &Sweep| it.device == index && it.task == Task::GoOn;
+            let rests = device.suspended || self.sweeps.0.iter().any(goes_on);
+            for QpEntry { qp, service } in device.qps.iter() {
                 let Some(buffer) = service.held_early() else { continue };
                 let place = QpRef { device: index, qpn: qp.qpn };
-                let done = schedule.reorder.restored(place, buffer.place, buffer.held());
+                let done = match !rests && buffer.is_forgotten(qp) {
+                    true => Err(Violation::Lost),
+                    false => schedule.reorder.restored(place, buffer.place, buffer.held()),
+                };
                 let of_qp = |it| RestoreError::from(it).of_qp(qp.qpn.number()).of_device(index);
                 done.map_err(of_qp)?;
             }

@@ -416,7 +416,9 @@ impl<R: Region> Engine<R> {
                 continue;
             }
             if direction == Direction::Answers && borrowed.holds_early() {
-                let (count, cost) = self.execute_early(now, place, sink);
+                // The other half is for answers.
+                let most = borrowed.schedule.wire.credit(place.device) / 2;
+                let (count, cost) = self.execute_early(now, place, most, sink);
                 self.core.schedule.wire.spend(place.device, direction, cost);
                 spent += count;
                 borrowed = self.core.known(place, sink);

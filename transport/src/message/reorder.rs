@@ -1,6 +1,7 @@
 //! Memory of requests that came ahead of a gap: each change of a QP's buffer is accounted.
 
 use crate::base::memory::Region;
+use crate::base::time::NEVER;
 use crate::base::transport_kind::TransportKind;
 use crate::message::ctx::QpCtx;
 use crate::objects::roce::reorder::ReorderBuffer;
@@ -17,6 +18,14 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         let after = buffer.held();
         self.schedule.reorder.changed(self.place, &mut buffer.place, before, after);
         Some(result)
+    }
+
+    /// Sets the time of a NAK for a gap, if no earlier one is set for the QP.
+    pub(crate) fn arm_nak(&mut self) {
+        let nak_at = self.conn.reorder().map_or(NEVER, |buffer| buffer.nak_at());
+        if nak_at < self.qp.timer {
+            self.arm(nak_at);
+        }
     }
 
     /// Drops what the QP holds ahead of a gap, and forgets the gap.

@@ -72,10 +72,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if is_due {
             return self.ask_again(self.qp.responder.psn, None);
         }
-        let nak_at = self.conn.nak_at();
-        if nak_at < self.qp.timer {
-            self.arm(nak_at);
-        }
+        self.arm_nak();
     }
 
     /// Takes the frame of the expected packet, if it is held.

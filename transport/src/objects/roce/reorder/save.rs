@@ -2,6 +2,7 @@
 
 use super::tolerance::{Lateness, Tolerance};
 use super::{Gap, REORDER_BYTES, REORDER_WINDOW, ReorderBuffer};
+use crate::base::time::NEVER;
 use crate::objects::qp::Qp;
 use crate::objects::roce::psn::ahead;
 use crate::save::{Violation, deadline, record, to_deadline, to_psn};
@@ -59,6 +60,15 @@ impl ReorderBuffer {
         let since = to_deadline(Some(record.since))?;
         let round = record.round.map(to_psn).transpose()?;
         buffer.gap = Gap { extent, since, asked, round, again, nak_at: to_deadline(record.nak_at)? };
+        let Gap { nak_at, .. } = buffer.gap;
+        let is_known = extent > 0;
+        // A NAK has a time before the first one, or while the peer repeats what is held.
+        if nak_at != NEVER && (!is_known || asked && round.is_none())
+            || asked && !is_known
+            || is_known && buffer.is_held(base)
+        {
+            return Err(Violation::Window);
+        }
         let [limit, seen] = [record.tolerance, record.seen].map(Lateness::restore);
         buffer.tolerance = Tolerance { limit, seen, since: period };
         if !buffer.tolerance.is_possible() {
@@ -72,6 +82,14 @@ impl ReorderBuffer {
             return Err(Violation::Frame);
         }
         Ok(buffer)
+    }
+
+    /// Whether a QP that is not suspended has forgotten the buffer.
+    ///
+    /// A frame may be executed, and the QP has no turn. Or the timer is later than a NAK.
+    pub(crate) fn is_forgotten(&self, qp: &Qp) -> bool {
+        let waits = qp.answer_due || qp.held > 0;
+        self.is_held(qp.responder.psn) && !waits || self.gap.nak_at < qp.timer
     }
 }
 
