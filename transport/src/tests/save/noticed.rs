@@ -237,7 +237,7 @@ fn odd() -> Vec<Record> {
 }
 
 /// Returns a record of a QP that holds packets after a gap that was filled late.
-fn late() -> Record {
+pub(super) fn late() -> Record {
     let mut net = Net::connected();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
     net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 9000)]));

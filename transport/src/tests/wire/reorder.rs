@@ -135,10 +135,20 @@ fn duplicates_of_held_packets_are_not_copied_again() {
 
 #[test]
 fn held_packets_are_executed_in_slices() {
-    let mut net = Net::connected();
+    for (path_mtu, most) in [(Mtu::M1024, EXECUTED), (Mtu::M4096, 29)] {
+        slices(path_mtu, most);
+    }
+}
+
+/// Executes held packets of this length. At most `most` are executed in a turn.
+fn slices(path_mtu: Mtu, most: usize) {
+    // Copies of much that is held take long.
+    save::replace_none();
+    let mut net = Net::connected_with(|a| a.path_mtu = path_mtu, |b| b.path_mtu = path_mtu);
     let packets = 3 * EXECUTED;
+    let mtu = path_mtu.bytes() as usize;
     let b = net.hosts[B].end.clone();
-    let reth = Reth { va: IOVA, rkey: Rkey(b.key), length: (packets * MTU) as u32 };
+    let reth = Reth { va: IOVA, rkey: Rkey(b.key), length: (packets * mtu) as u32 };
     let frames: Vec<Frame> = (0..packets)
         .map(|at| {
             let part = match at {
@@ -148,13 +158,13 @@ fn held_packets_are_executed_in_slices() {
             };
             let psn = net.expected(B).add(at as u32);
             let packet = net.packet(A, Body::Rc(Rc::Write(part)), psn);
-            frame(&packet, &[at as u8 + 1; MTU])
+            frame(&packet, &vec![at as u8 + 1; mtu])
         })
         .collect();
     bring(&mut net, &frames, 1..packets);
     net.work(B);
     bring(&mut net, &frames, [0]);
-    assert_eq!(stored(&net), 1, "a call for one frame executes one packet");
+    assert_eq!(held(&net, B).0 as usize, packets - 1, "a call for one frame executes one packet");
     let mut counts = Vec::new();
     while held(&net, B).0 > 0 {
         let before = held(&net, B).0;
@@ -162,8 +172,11 @@ fn held_packets_are_executed_in_slices() {
         engine.transmit(net.now, 1, cable, log);
         counts.push(before - held(&net, B).0);
     }
-    assert!(counts.iter().all(|&count| count as usize <= EXECUTED), "{counts:?}");
-    assert_eq!((stored(&net), counts.len()), (packets, 3));
+    // In its first turn, the device has all of its credit.
+    assert_eq!(counts[0] as usize, most, "{counts:?}");
+    assert!(counts.iter().all(|&count| count as usize <= most), "{counts:?}");
+    let memory = b.memory.bytes(0, packets * mtu);
+    assert!(memory.chunks(mtu).zip(1..).all(|(chunk, at)| *chunk == vec![at as u8; mtu]));
 }
 
 #[test]
@@ -181,12 +194,15 @@ fn who_waits_for_a_receive_keeps_what_is_behind_it() {
     engine.handle_frame(now, &frames[0], log);
     engine.transmit(now, 100, cable, log);
     assert!(engine.has_questions(), "the SEND has no receive so far");
+    engine.transmit(now, 100, cable, log);
+    assert_eq!(net.hosts[B].counters().naks_sequence, 1, "that of the first gap");
     assert_eq!((b.memory.bytes(0, 5), held(&net, B).0), (b"first".to_vec(), 1));
     net.post_recv(B, 5, &[b.sge(100, 8)]);
     net.run();
     assert_eq!(net.hosts[A].statuses(), [(1, Success), (2, Success), (3, Success)]);
     assert_eq!((net.hosts[B].statuses(), held(&net, B)), (vec![(5, Success)], (0, 0)));
     assert_eq!((b.memory.bytes(0, 5), net.hosts[B].counters().rnr_naks_sent), (b"third".to_vec(), 0));
+    assert_eq!(net.hosts[B].counters().naks_sequence, 1);
 }
 
 #[test]

@@ -134,3 +134,104 @@ fn a_lost_packet_does_not_make_it_tolerant() {
     }
     assert_eq!(buffer.tolerance.packets(), 0);
 }
+
+/// Fills the gap up to the held packet `last`, packet by packet. Returns how many NAKs are due.
+fn fill(buffer: &mut ReorderBuffer, expected: u32, last: u32) -> usize {
+    let steps = (expected + 1..=last).map(|number| {
+        buffer.advance(NOW, psn(number));
+        !buffer.is_held(psn(number)) && buffer.stopped(NOW)
+    });
+    let naks = steps.filter(|&is_due| is_due).count();
+    assert!(buffer.next(NOW, psn(last)).is_some());
+    naks
+}
+
+#[test]
+fn a_gap_of_many_packets_has_one_nak() {
+    // Ten packets were lost, or one came 20 packets early.
+    for (first, tolerated) in [(10, 0), (10, 4), (20, 0), (20, 4)] {
+        let mut buffer = buffer(0);
+        buffer.tolerance.limit.packets = tolerated;
+        let held = if first == 10 { 10..40 } else { 20..21 };
+        let naks = held.filter(|&number| come(&mut buffer, number)).count();
+        assert_eq!(naks, usize::from(first == 10 || tolerated == 0));
+        assert_eq!(buffer.nak_at() == NEVER, naks == 1);
+        assert_eq!(fill(&mut buffer, 0, first), 0);
+        assert_eq!(buffer.gap, NO_GAP);
+    }
+}
+
+#[test]
+fn the_rest_of_a_gap_has_its_nak_in_time() {
+    let mut buffer = buffer(0);
+    buffer.tolerance.limit.packets = 4;
+    assert!(!come(&mut buffer, 20));
+    buffer.advance(NOW, psn(7));
+    assert!(!buffer.stopped(NOW), "its time is set");
+    let at = buffer.nak_at();
+    assert!(!buffer.take_delayed_nak(Instant(at.0 - 1), psn(7)));
+    assert!(buffer.take_delayed_nak(at, psn(7)) && buffer.nak_at() == NEVER);
+    assert_eq!(fill(&mut buffer, 7, 20), 0);
+}
+
+#[test]
+fn a_further_gap_has_its_nak_when_much_was_executed_before_it() {
+    let mut buffer = buffer(0);
+    for number in [1, 2, 3, 5] {
+        come(&mut buffer, number);
+    }
+    assert!((1..4).all(|number| buffer.next(NOW, psn(number)).is_some()));
+    buffer.advance(NOW, psn(4));
+    assert!(buffer.stopped(NOW) && !buffer.stopped(NOW));
+}
+
+#[test]
+fn a_gap_that_gets_lost_again_has_a_nak_in_time_when_naks_are_delayed() {
+    let mut buffer = buffer(0);
+    buffer.tolerance.limit.packets = 2;
+    assert!(!come(&mut buffer, 1) && !come(&mut buffer, 2) && come(&mut buffer, 3));
+    assert!(!come(&mut buffer, 1) && !come(&mut buffer, 2));
+    assert_eq!(buffer.nak_at(), NOW + buffer.tolerance.wait());
+    let at = buffer.nak_at();
+    assert!(buffer.take_delayed_nak(at, psn(0)));
+    assert!(!come(&mut buffer, 3) && buffer.nak_at() == NEVER, "one for each repetition");
+    // The next repetition has more packets.
+    assert!(!come(&mut buffer, 1) && !come(&mut buffer, 2) && come(&mut buffer, 3));
+    assert_eq!(buffer.nak_at(), NEVER);
+}
+
+#[test]
+fn a_gap_is_known_when_its_packets_gave_way() {
+    let mut buffer = buffer(0);
+    assert!(come(&mut buffer, 10) && !come(&mut buffer, 11));
+    assert_eq!((buffer.evict(), buffer.held()), (2, Held::default()));
+    assert!(!come(&mut buffer, 12), "it had its NAK");
+    buffer.advance(NOW, psn(5));
+    assert!(!buffer.stopped(NOW) && !come(&mut buffer, 13));
+    // Without anything that is held, what is missing next is another gap.
+    buffer.evict();
+    buffer.advance(NOW, psn(6));
+    assert!(come(&mut buffer, 8));
+}
+
+#[test]
+fn a_lost_packet_that_comes_twice_does_not_make_it_tolerant() {
+    // It comes after a round trip of many packets, or of much time.
+    for (count, time) in [(40, 0), (2, 600_000)] {
+        let mut buffer = buffer(0);
+        for number in 1..=count {
+            come(&mut buffer, number);
+        }
+        buffer.advance(Instant(NOW.0 + time), psn(count + 1));
+        buffer.repeated(psn(0));
+        assert_eq!(buffer.tolerance, Tolerance::new(NOW));
+    }
+    // The round trip is short, and the peer goes back twice.
+    let mut buffer = buffer(0);
+    assert!(come(&mut buffer, 1) && !come(&mut buffer, 2));
+    buffer.advance(NOW, psn(3));
+    for number in [1, 2, 0, 1, 2] {
+        buffer.repeated(psn(number));
+    }
+    assert_eq!(buffer.tolerance.packets(), 0);
+}

@@ -145,3 +145,96 @@ fn a_gap_near_the_end_has_its_nak_after_a_short_time() {
     assert_eq!(answers(&mut net, &frames), [(9, false)]);
     assert_eq!((stored(&net), net.hosts[B].engine.poll_timeout()), (10, None));
 }
+
+/// B knows that packets may come some packets late. It expects the fifth frame.
+fn tolerant(packets: usize) -> (Net, Vec<Frame>) {
+    let mut net = Net::connected();
+    let frames = write(&mut net, packets);
+    bring(&mut net, &frames, [1, 2, 3]);
+    assert_eq!(answers(&mut net, &frames), [(0, true)]);
+    bring(&mut net, &frames, [0, 0]);
+    assert_eq!(answers(&mut net, &frames), [(3, false)]);
+    (net, frames)
+}
+
+#[test]
+fn a_burst_of_lost_packets_has_one_nak() {
+    for is_tolerant in [false, true] {
+        let (mut net, frames) = match is_tolerant {
+            true => tolerant(40),
+            false => {
+                let mut net = Net::connected();
+                let frames = write(&mut net, 40);
+                bring(&mut net, &frames, 0..4);
+                (net, frames)
+            }
+        };
+        net.work(B);
+        net.hosts[B].cable.frames.clear();
+        let before = net.hosts[B].counters().naks_sequence;
+        bring(&mut net, &frames, 14..40);
+        assert_eq!(answers(&mut net, &frames), [(4, true)]);
+        // The peer goes back. One packet comes in each turn.
+        for at in 4..40 {
+            bring(&mut net, &frames, [at]);
+            assert!(answers(&mut net, &frames).iter().all(|&(_, is_nak)| !is_nak), "after {at}");
+        }
+        assert_eq!((stored(&net), held(&net, B)), (40, (0, 0)));
+        assert_eq!(net.hosts[B].counters().naks_sequence, before + 1);
+    }
+}
+
+#[test]
+fn a_packet_that_comes_much_too_early_has_one_nak_at_most() {
+    for is_tolerant in [false, true] {
+        let (mut net, frames) = match is_tolerant {
+            true => tolerant(30),
+            false => {
+                let mut net = Net::connected();
+                let frames = write(&mut net, 30);
+                bring(&mut net, &frames, 0..4);
+                net.work(B);
+                net.hosts[B].cable.frames.clear();
+                (net, frames)
+            }
+        };
+        let before = net.hosts[B].counters().naks_sequence;
+        bring(&mut net, &frames, [24]);
+        let told = if is_tolerant { vec![] } else { vec![(4, true)] };
+        assert_eq!(answers(&mut net, &frames), told);
+        for at in (4..30).filter(|&at| at != 24) {
+            bring(&mut net, &frames, [at]);
+            assert!(answers(&mut net, &frames).iter().all(|&(_, is_nak)| !is_nak), "after {at}");
+        }
+        assert_eq!((stored(&net), held(&net, B)), (30, (0, 0)));
+        assert_eq!(net.hosts[B].counters().naks_sequence - before, u64::from(!is_tolerant));
+    }
+}
+
+#[test]
+fn a_packet_that_waits_for_a_receive_has_no_nak() {
+    let (mut net, _) = tolerant(4);
+    net.settle();
+    assert_eq!(net.hosts[A].statuses(), [(1, Success)]);
+    let b = net.hosts[B].end.clone();
+    net.post(A, 2, SEND, Payload::Inline(b"send"));
+    net.post(A, 3, write_to(b.remote(0)), Payload::Inline(b"next"));
+    net.work(A);
+    let later: Vec<_> = net.hosts[A].cable.frames.drain(..).collect();
+    bring(&mut net, &later, [1]);
+    net.work(B);
+    let at = net.hosts[B].engine.poll_timeout().expect("a NAK is due later");
+    let Host { engine, log, cable, .. } = &mut net.hosts[B];
+    engine.handle_frame(net.now, &later[0], log);
+    assert!(engine.has_questions());
+    net.now = at;
+    engine.poll(at, u64::MAX, log);
+    engine.transmit(at, 100, cable, log);
+    assert!(engine.has_questions() && engine.poll_timeout().is_none());
+    assert_eq!((cable.frames.len(), net.hosts[B].counters().naks_sequence), (0, 1));
+    net.post_recv(B, 20, &[b.sge(100, 8)]);
+    net.run();
+    assert_eq!(net.hosts[A].statuses(), [(2, Success), (3, Success)]);
+    assert_eq!((b.memory.bytes(0, 4), b.memory.bytes(100, 4)), (b"next".to_vec(), b"send".to_vec()));
+    assert_eq!(net.hosts[B].counters().naks_sequence, 1);
+}
