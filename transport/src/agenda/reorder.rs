@@ -133,6 +133,28 @@ mod tests {
     }
 
     #[test]
+    fn who_holds_most_and_has_no_other_buffer_gets_no_room() {
+        let mut memory = ReorderMemory::default();
+        assert_eq!(memory.victim(place(0, 2), 1), None);
+        let mut number = 0;
+        memory.changed(place(0, 2), &mut number, Held::default(), held(9));
+        assert_eq!(memory.victim(place(0, 2), 1), None);
+        assert_eq!(memory.victim(place(0, 3), 1), Some(place(0, 2)));
+        memory.changed(place(0, 2), &mut number, held(9), Held::default());
+        assert!(memory.order.is_empty() && memory.devices[0].line.is_empty());
+    }
+
+    #[test]
+    fn numbers_of_records_leave_room_for_more() {
+        for (number, done) in
+            [(0, false), (1, true), (NUMBERS - 1, true), (NUMBERS, false), (u64::MAX, false)]
+        {
+            let mut memory = ReorderMemory::default();
+            assert_eq!(memory.restored(place(0, 2), number, held(9)).is_ok(), done, "{number}");
+        }
+    }
+
+    #[test]
     fn the_oldest_gives_way_in_a_full_device_and_the_largest_device_in_a_full_engine() {
         let mut memory = ReorderMemory::default();
         let mut numbers = BTreeMap::new();
@@ -151,5 +173,6 @@ mod tests {
         assert_eq!(memory.victim(place(9, 2), 1 << 20), Some(place(7, 2)), "of those that have most");
         memory.forget(7);
         assert!(memory.has_room(9, 1 << 20) && memory.of_device(7) == Held::default());
+        assert_eq!(memory.victim(place(9, 2), 1), Some(place(6, 2)));
     }
 }

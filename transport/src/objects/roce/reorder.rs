@@ -194,7 +194,7 @@ impl ReorderBuffer {
         if self.held.packets == 0 || self.is_held(expected) {
             self.gap = NO_GAP;
         } else if self.gap.asked {
-            // The rest of the gap is on its way. What comes again from now on shows that it is not.
+            // One NAK asks for the whole gap. A held packet that comes again shows another loss.
             self.gap = Gap { round: None, again: 0, nak_at: NEVER, ..self.gap };
         }
     }

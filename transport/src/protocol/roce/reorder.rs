@@ -7,7 +7,8 @@
 //! * The first NAK comes after as many packets as the network is known to reorder, or after a short
 //!   time.
 //! * Another NAK comes if the peer sends again what is held, and the gap is still there.
-//! * If what is held ends at a further gap, what is held behind it counts as come ahead of it.
+//! * A gap may be of many packets. Until all of them have come, it is the same gap.
+//! * What is held behind a further gap counts as come ahead of it.
 //! * After an RNR NAK there is none, until its packet comes again.
 
 use crate::agenda::drains::Fate;

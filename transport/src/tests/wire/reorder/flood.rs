@@ -135,7 +135,8 @@ fn tenants_that_fill_the_engine_do_not_keep_another_from_holding() {
     let mut target = Target { ends: (0..devices).map(|_| Vec::new()).collect(), ..target };
     for device in 0..devices {
         let Host { engine, end, mac, .. } = &mut target.net.hosts[B];
-        let (device_id, gid) = (engine.add_device(Limits::default()), Gid::from_ipv4([10, 0, 2, device as u8]));
+        let (device_id, gid) =
+            (engine.add_device(Limits::default()), Gid::from_ipv4([10, 0, 2, device as u8]));
         engine.set_gid(device_id, 0, Some(gid.into())).unwrap();
         engine.set_mac(device_id, *mac).unwrap();
         let pd = engine.alloc_pd(device_id, OWNER).unwrap();
