@@ -19,8 +19,8 @@ mod save;
 
 use crate::agenda::deadlines::Deadlines;
 use crate::agenda::rates::Rates;
-use crate::base::dcqcn::Dcqcn;
 use crate::agenda::reorder::ReorderMemory;
+use crate::base::dcqcn::Dcqcn;
 use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
 use crate::collections::flush::Flushes;

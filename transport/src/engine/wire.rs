@@ -22,8 +22,8 @@ use crate::message::outlet::{
 };
 use crate::objects::qp::Direction;
 use crate::objects::qp::requester::Wait;
-use crate::protocol::iwarp::data::ends_request;
 use crate::objects::roce::packet::OVERHEAD;
+use crate::protocol::iwarp::data::ends_request;
 use crate::protocol::roce::congestion::{Pace, pace, paced};
 use crate::protocol::ud::roce::transmit_ud;
 use crate::verbs::attr::QpType;

@@ -191,8 +191,7 @@ impl ReactionPoint {
         // More than this many steps change nothing more.
         for _ in 0..periods.min(MOST_STEPS) {
             self.byte_steps = self.byte_steps.saturating_add(1);
-            let (more, less) =
-                (self.timer_steps.max(self.byte_steps), self.timer_steps.min(self.byte_steps));
+            let (more, less) = (self.timer_steps.max(self.byte_steps), self.timer_steps.min(self.byte_steps));
             let by = match () {
                 () if more < threshold => 0,
                 () if less > threshold => parameters.rp_hai_rate,

@@ -120,9 +120,7 @@ fn pace_of(
     let is_slow = point.time_of(bytes) > SLOW || point.time_of(32 * longest) > patience;
     match point.wait(now) {
         // A notification does not wait. It takes the whole turn.
-        Some(_) if direction == Direction::Answers && cnp_is_due => {
-            Pace::Burst { bytes: 1, is_slow }
-        }
+        Some(_) if direction == Direction::Answers && cnp_is_due => Pace::Burst { bytes: 1, is_slow },
         Some(at) => Pace::Waits(at),
         // Both directions of a QP share its rate by turns.
         None if was_last
@@ -141,12 +139,7 @@ fn pace_of(
 }
 
 /// Records that a QP with a rate has sent this many bytes in its turn.
-pub(crate) fn paced<R: Region, S>(
-    ctx: &mut QpCtx<'_, R, S>,
-    now: Instant,
-    direction: Direction,
-    bytes: u64,
-) {
+pub(crate) fn paced<R: Region, S>(ctx: &mut QpCtx<'_, R, S>, now: Instant, direction: Direction, bytes: u64) {
     if ctx.qp.transport != TransportKind::Roce || bytes == 0 {
         return;
     }
