@@ -8,6 +8,7 @@ use crate::base::transport_kind::TransportKind;
 use crate::engine::Engine;
 use crate::objects::mr::MrKind;
 use crate::objects::qp::Qp;
+use crate::objects::qp::entry::QpEntry;
 use crate::objects::qp::requester::Wait;
 use crate::verbs::attr::QpState;
 use crate::verbs::view::{QpView, RegionView, WaitsFor};
@@ -25,13 +26,12 @@ impl<R: Region> Engine<R> {
     /// A QP keeps its index.
     pub fn qps(&self, device: DeviceId, indices: Range<usize>) -> impl Iterator<Item = QpView> {
         let device = self.core.devices.find(device).ok().into_iter();
-        device
-            .flat_map(move |device| indices.clone().filter_map(|index| Some(view(&device.qps.at(index)?.qp))))
+        device.flat_map(move |device| indices.clone().filter_map(|index| Some(view(device.qps.at(index)?))))
     }
 
     /// Returns a QP.
     pub fn qp_view(&self, device: DeviceId, qpn: Qpn) -> Result<QpView, Error> {
-        self.core.devices.find(device)?.qp(qpn).map(view).ok_or(Error::NotFound)
+        self.core.devices.find(device)?.qps.get(qpn.number()).map(view).ok_or(Error::NotFound)
     }
 
     /// Returns the multicast groups that QPs of a device have joined.
@@ -68,7 +68,8 @@ impl<R: Region> Engine<R> {
     }
 }
 
-fn view(qp: &Qp) -> QpView {
+fn view(entry: &QpEntry) -> QpView {
+    let QpEntry { qp, service } = entry;
     let (queued_sends, queued_receives) = (qp.requester.queue.len(), qp.responder.queue.len());
     let flush = qp.flush.as_deref();
     QpView {
@@ -87,6 +88,7 @@ fn view(qp: &Qp) -> QpView {
             Wait::Answer => Some(WaitsFor::Answer),
             Wait::Drain => Some(WaitsFor::Posts),
         },
+        srtt: service.srtt(),
     }
 }
 

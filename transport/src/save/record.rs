@@ -16,6 +16,7 @@
 //!
 //! `transport/tests/golden` has records of each version. A test restores them and continues.
 
+mod probes;
 mod qp;
 mod request;
 mod shared;
@@ -25,6 +26,7 @@ pub use super::names::{
     Link, Message, Mtu, MwType, Pending, Placement, QpState, QpType, ReadyToReceive, Task, TransportKind,
     Wait,
 };
+pub use probes::*;
 pub use qp::*;
 pub use request::*;
 pub use shared::*;
@@ -34,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The version of the format that this engine writes. It also reads all versions before it.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Names and values of counters.
 pub type Counts = BTreeMap<String, u64>;
@@ -237,6 +239,9 @@ pub struct Device {
     /// Its multicast groups, in order. (Older records have none.)
     #[serde(default)]
     pub groups: Vec<Group>,
+    /// What its peers take to answer, in the order of their places. (Versions before 5 have none.)
+    #[serde(default)]
+    pub peer_times: Vec<PeerTime>,
 }
 
 /// [`Limits`](crate::Limits).

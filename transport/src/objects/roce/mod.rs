@@ -1,7 +1,9 @@
 //! State of a reliable connection on RoCE.
 
 pub(crate) mod packet;
+pub(crate) mod probes;
 pub(crate) mod psn;
 pub(crate) mod requester_state;
 pub(crate) mod responder_state;
+pub(crate) mod round_trip;
 pub(crate) mod state;

@@ -5,17 +5,21 @@ mod save;
 use crate::base::time::{Instant, NEVER};
 use crate::collections::pool::List;
 use crate::objects::qp::Qp;
+use crate::objects::roce::probes::Probes;
 use crate::objects::roce::requester_state::RequesterState;
 use crate::objects::roce::responder_state::ResponderState;
+use crate::objects::roce::round_trip::RoundTrip;
 use vrdma_wire::num::Psn;
 
 /// The state of a QP whose peer is reached by packets.
 pub(crate) struct RcRoce {
     pub(crate) requester: RequesterState,
     pub(crate) responder: ResponderState,
-    /// When the timeout of something that has not happened ends, or [`NEVER`]. The QP's timer is
-    /// not later than this.
+    /// When the local ACK timeout or the wait for a receive ends, or [`NEVER`].
     pub(crate) deadline: Instant,
+    pub(crate) round_trip: RoundTrip,
+    /// Probes, which have a time of their own.
+    pub(crate) probes: Probes,
     /// [`Way::stays_here`](crate::Way::stays_here) of the peer, as the outlet reported it in the
     /// QP's last turn.
     pub(crate) stays_here: bool,
@@ -31,6 +35,8 @@ impl RcRoce {
             requester: RequesterState::new(),
             responder: ResponderState::new(qp.max_dest_rd_atomic),
             deadline: NEVER,
+            round_trip: RoundTrip::default(),
+            probes: Probes::new(),
             stays_here: false,
             is_near: false,
         }
@@ -39,6 +45,7 @@ impl RcRoce {
     /// Sets the PSN of the next request. Nothing of the requests in `queue` was sent.
     pub(crate) fn start(&mut self, psn: Psn, queue: &List) {
         self.requester.start(psn, queue.head());
+        (self.round_trip, self.probes) = (RoundTrip::default(), Probes::new());
         self.deadline = NEVER;
     }
 
@@ -48,10 +55,23 @@ impl RcRoce {
         self.requester.posted(queue.tail());
     }
 
-    /// Goes back to retransmit everything outstanding.
+    /// Goes back to retransmit everything outstanding. Its time begins anew.
     pub(crate) fn send_again(&mut self, queue: &List) {
-        self.requester.go_back(queue.head());
+        self.go_back(queue);
         self.deadline = NEVER;
+    }
+
+    /// Goes back to retransmit everything outstanding. The local ACK timeout goes on.
+    pub(crate) fn go_back(&mut self, queue: &List) {
+        self.requester.go_back(queue.head());
+        self.round_trip.sent_again();
+        self.probes.rest();
+    }
+
+    /// Returns when something is to be done if nothing happens before, or [`NEVER`]. The QP's timer
+    /// is not later than this.
+    pub(crate) fn next_time(&self) -> Instant {
+        self.deadline.min(self.probes.at)
     }
 
     /// Sets how many READs and atomics the QP takes at once.

@@ -1,9 +1,11 @@
 //! Reliable connections on RoCEv2 packets (IBTA 9.7).
 //!
 //! Each end is a requester and a responder. Both send ([`requester_tx`], [`responder_tx`]) and
-//! receive ([`requester_rx`], [`responder_rx`]). [`retry`] retransmits packets without an answer.
+//! receive ([`requester_rx`], [`responder_rx`]). [`retry`] retransmits packets without an answer,
+//! and [`probe`] asks silent peers how far they have come.
 //! The states are in `objects/roce/`.
 
+mod probe;
 pub(crate) mod qp;
 mod requester_rx;
 mod requester_tx;

@@ -26,14 +26,14 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.counters.drop_state += 1;
             return;
         }
-        if !self.is_outstanding(psn, response) {
+        if !self.is_outstanding(now, psn, response) {
             return;
         }
         match response {
             Response::Ack(Aeth { syndrome, msn }) => match syndrome {
                 Syndrome::Ack(credits) => {
                     self.credited(msn, credits);
-                    if self.acknowledge(now, psn.add(1)) {
+                    if self.acknowledge(now, psn.add(1), true) {
                         self.go_on_sending();
                     }
                 }
@@ -45,7 +45,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 
     /// Whether a response is to an outstanding PSN. Any other response is dropped.
-    fn is_outstanding(&mut self, psn: Psn, response: Response<'_, R>) -> bool {
+    fn is_outstanding(&mut self, now: Instant, psn: Psn, response: Response<'_, R>) -> bool {
         let state = &mut self.conn.requester;
         let outstanding = ahead(self.qp.requester.psn, state.una);
         let distance = ahead(psn, state.una);
@@ -66,7 +66,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             // A part of the response came before, in other packets. The requester asks for the
             // rest.
             state.retransmitted = false;
-            self.try_again(Cause::Lost);
+            self.try_again(now, Cause::Lost);
             return false;
         }
         // A repeated last acknowledge may report more receives (IBTA 9.7.7.2.5).
@@ -81,7 +81,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 
     /// Handles an RNR NAK for the request at `psn`. It acknowledges all requests before it.
     fn receive_rnr_nak(&mut self, now: Instant, psn: Psn, timer: RnrTimer) {
-        if self.acknowledge(now, psn) {
+        if self.acknowledge(now, psn, false) {
             self.wait_for_receive(now, rnr_delay(timer.code()));
         }
     }
@@ -91,12 +91,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let roce = &mut *self.conn;
         // A NAK from an engine of this process is never stale or forged.
         roce.requester.retransmitted &= !roce.is_near;
-        let there = self.acknowledge(now, psn);
+        let there = self.acknowledge(now, psn, false);
         let status = match code {
             NakCode::PsnSequenceError => {
                 self.counters.naks_sequence_in += 1;
                 if there {
-                    self.try_again(Cause::Nak);
+                    self.try_again(now, Cause::Nak);
                 }
                 return;
             }
@@ -114,8 +114,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// own.
     ///
     /// If a request among them has a response of its own, that response got lost. It is then asked
-    /// for again, and this returns false.
-    fn acknowledge(&mut self, now: Instant, end: Psn) -> bool {
+    /// for again, and this returns false. `is_all_so_far` tells that the peer has executed nothing
+    /// from `end` on.
+    fn acknowledge(&mut self, now: Instant, end: Psn, is_all_so_far: bool) -> bool {
         let mut progress = 0;
         let mut lost = false;
         while let Some(send) = self.requests.first_send(&self.qp.requester.queue) {
@@ -133,26 +134,24 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             }
         }
         if progress > 0 {
-            self.progressed(now, progress);
+            self.progressed(now, progress, is_all_so_far);
         }
         if lost {
-            self.try_again(Cause::Lost);
+            self.try_again(now, Cause::Lost);
         }
         !lost
     }
 
     /// Records that `count` more PSNs were answered.
-    fn progressed(&mut self, now: Instant, count: u32) {
+    ///
+    /// `is_all_so_far` tells that the peer had executed no more.
+    fn progressed(&mut self, now: Instant, count: u32, is_all_so_far: bool) {
         let state = &mut self.conn.requester;
         state.retransmitted = false;
         state.widen(count);
-        let all = state.una == self.qp.requester.psn;
         self.qp.requester.refresh_retries();
         self.qp.requester.wait = Wait::No;
-        match all {
-            true => self.set_deadline(None),
-            false => self.restart_deadline(now),
-        }
+        self.answer_came(now, is_all_so_far);
     }
 
     fn credited(&mut self, msn: AethMsn, credits: Credits) {
@@ -185,7 +184,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Handles a response with data, to a READ or an atomic. It acknowledges all requests before
     /// its own.
     fn receive_data(&mut self, now: Instant, psn: Psn, aeth: Option<Aeth>, response: ResponseData<'_, R>) {
-        if !self.acknowledge(now, psn) {
+        if !self.acknowledge(now, psn, false) {
             return;
         }
         match self.take_response(aeth, response) {
@@ -193,13 +192,13 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 if last {
                     self.end_first();
                 }
-                self.progressed(now, psns);
+                self.progressed(now, psns, false);
                 self.go_on_sending();
             }
             Ok(Taken::Nothing) => {}
             Ok(Taken::Lost) => {
                 self.conn.requester.retransmitted = false;
-                self.try_again(Cause::Lost);
+                self.try_again(now, Cause::Lost);
             }
             Err(status) => self.fail_first(status),
         }

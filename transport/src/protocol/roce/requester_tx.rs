@@ -2,7 +2,7 @@
 
 use crate::base::inter_worker::{InterWorkerPart, most_psns};
 use crate::base::memory::Region;
-use crate::base::time::{Instant, NEVER, SLOW_CHECK, ack_timeout};
+use crate::base::time::{Instant, SLOW_CHECK, ack_timeout};
 use crate::message::ctx::QpCtx;
 use crate::message::outlet::{PacketOutlet, Pieces};
 use crate::message::segmentation::check_request;
@@ -43,17 +43,20 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         allowance: &mut Allowance,
         outlet: &mut impl PacketOutlet<R>,
     ) -> bool {
+        if self.conn.probes.is_due && !self.send_probe(allowance, outlet) {
+            return true;
+        }
         let before = allowance.packets_sent();
+        let state = &self.conn.requester;
+        let is_again = state.next() == state.una && state.una != self.qp.requester.psn;
         let pause = loop {
             match self.send_request_packets(allowance, outlet) {
                 RequestPause::Alone => self.change_first_key(allowance),
                 pause => break pause,
             }
         };
-        // The deadline is that of the oldest packet without an answer. Packets that are sent later
-        // do not restart it.
-        if allowance.packets_sent() > before && self.conn.deadline == NEVER {
-            self.restart_deadline(allowance.now);
+        if allowance.packets_sent() > before {
+            self.packets_were_sent(allowance.now, is_again);
         }
         match pause {
             RequestPause::Idle => false,
@@ -102,7 +105,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         let path = qp.path(self.mac, self.marks);
         let mtu = qp.path_mtu;
-        let RcRoce { requester: state, is_near, .. } = self.conn;
+        let RcRoce { requester: state, round_trip, is_near, .. } = self.conn;
         let is_near = *is_near;
         while let Some(at) = state.cursor.at {
             let (send, payload) = requests.send_at(at, send_scratch);
@@ -151,6 +154,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 counters.packets_out += 1;
                 let count = carried.min(u8::MAX.into()) as u8;
                 state.since_ack_req = if ack_req { 0 } else { state.since_ack_req.saturating_add(count) };
+                let psn = state.next();
+                if psn == qp.requester.psn && (ack_req || work.row.has_response()) && !is_near {
+                    round_trip.sent(psn, allowance.now);
+                }
                 state.packet_sent(&work, slice.psns, psns, requests.send_after(at));
                 let next = state.next();
                 if ahead(next, state.una) > ahead(qp.requester.psn, state.una) {
@@ -220,7 +227,7 @@ fn next_packet<'a, R: Region>(
 /// Returns which part of a request its next packet carries, after `sent` of its `psns` PSNs.
 ///
 /// The part has at most `most` times the path MTU.
-fn next_slice(work: &Work<'_>, sent: u32, psns: u32, (mtu, most): (u32, u32)) -> RequestSlice {
+pub(super) fn next_slice(work: &Work<'_>, sent: u32, psns: u32, (mtu, most): (u32, u32)) -> RequestSlice {
     // Less than the message's length, which is within 2^31.
     let offset = sent * mtu;
     let rest = work.length.saturating_sub(offset);
@@ -238,7 +245,7 @@ fn next_slice(work: &Work<'_>, sent: u32, psns: u32, (mtu, most): (u32, u32)) ->
 }
 
 /// Returns the payload of a packet, or `None` if the request's own memory may not be read.
-fn packet_payload<'a, R: Region>(
+pub(super) fn packet_payload<'a, R: Region>(
     mrs: &'a Mrs<R>,
     qp: &Qp,
     work: &Work<'_>,

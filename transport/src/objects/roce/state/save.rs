@@ -1,6 +1,6 @@
 //! The state of a reliable connection on RoCE, in the record.
 
-use super::{RcRoce, RequesterState, ResponderState};
+use super::{Probes, RcRoce, RequesterState, ResponderState, RoundTrip};
 use crate::base::time::NEVER;
 use crate::base::transport_kind::TransportKind;
 use crate::objects::outstanding::Requests;
@@ -10,11 +10,14 @@ use crate::save::{Violation, deadline, record, to_deadline};
 impl RcRoce {
     /// Returns the record of the state.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::Roce {
-        let RcRoce { requester, responder, deadline: at, stays_here: _, is_near: _ } = self;
+        let RcRoce { requester, responder, deadline: at, round_trip, probes, stays_here: _, is_near: _ } =
+            self;
         record::Roce::Rc(Box::new(record::RcRoce {
             requester: requester.save(qp, requests),
             responder: responder.save(qp),
             deadline: deadline(*at),
+            round_trip: round_trip.save(),
+            probes: probes.save(),
         }))
     }
 
@@ -32,6 +35,8 @@ impl RcRoce {
             requester: RequesterState::restore(&record.requester, qp, requests)?,
             responder: ResponderState::restore(&record.responder, qp)?,
             deadline,
+            round_trip: RoundTrip::restore(&record.round_trip)?,
+            probes: Probes::restore(&record.probes)?,
             // This holds until the QP's next turn. A connection without a timeout has a deadline
             // during a wait for an acknowledge only if its peer is in this process.
             stays_here: qp.attr().timeout == 0 && deadline != NEVER,

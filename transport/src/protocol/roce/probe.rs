@@ -1,0 +1,160 @@
+//! Probes: a peer that is silent for longer than usual is asked how far it has come.
+//!
+//! The packet at the oldest PSN without an answer is sent again, alone. For a READ it asks for the
+//! rest of its data. A lost last packet, acknowledge, NAK or response is found in this way, without
+//! the local ACK timeout. A probe spends no retry.
+
+use crate::base::memory::Region;
+use crate::base::time::{Instant, NEVER, ack_timeout};
+use crate::message::ctx::QpCtx;
+use crate::message::outlet::PacketOutlet;
+use crate::objects::qp::requester::Wait;
+use crate::objects::roce::packet::{asks_for_ack, request_packet};
+use crate::objects::roce::requester_state::psns;
+use crate::protocol::allowance::Allowance;
+use crate::protocol::roce::qp::RoceQp;
+use crate::protocol::roce::requester_tx::{next_slice, packet_payload};
+use crate::protocol::roce::retry::Cause;
+use crate::verbs::attr::QpState;
+use crate::verbs::completion::Sink;
+use crate::verbs::op::DataDirection;
+use core::time::Duration;
+
+impl<R: Region, S: Sink> RoceQp<'_, R, S> {
+    /// Returns the local ACK timeout, if probes may be sent before its end.
+    ///
+    /// Packets to other engines of this process are not lost on the way. A QP without a local ACK
+    /// timeout waits for ever, as its program asked for.
+    fn longest_silence(&self) -> Option<Duration> {
+        let is_on_the_wire = !self.conn.is_near && !self.conn.stays_here;
+        ack_timeout(self.qp.attr().timeout).filter(|_| is_on_the_wire)
+    }
+
+    /// Sets when to act if nothing more is answered: after this time at the earliest.
+    fn expect_answer(&mut self, now: Instant, after: Duration) {
+        self.conn.probes.at = match self.longest_silence() {
+            Some(longest) => {
+                let waiting = self.schedule.deadlines.waiting(self.place.device);
+                let seed = now.0 ^ u64::from(self.place.qpn.number()) << 40;
+                now + self.conn.probes.interval(after, waiting, longest, seed)
+            }
+            None => NEVER,
+        };
+    }
+
+    /// Sets when to send a probe if nothing more is answered.
+    fn expect_answer_as_usual(&mut self, now: Instant) {
+        self.expect_answer(now, self.conn.round_trip.probe_timeout());
+    }
+
+    /// Records that packets were sent. `is_again` tells that the oldest PSN was among them, and not
+    /// for the first time.
+    ///
+    /// The times are those of the oldest packet without an answer. Packets that are sent later do not
+    /// restart them.
+    pub(super) fn packets_were_sent(&mut self, now: Instant, is_again: bool) {
+        let roce = &mut *self.conn;
+        if roce.deadline == NEVER {
+            self.restart_deadline(now);
+        } else if is_again && roce.requester.retransmitted {
+            // The QP had to wait for its turn, perhaps because of a rate. The peer could not answer
+            // meanwhile.
+            let waited = Duration::from_nanos(now.0.saturating_sub(roce.probes.went_back.0));
+            roce.deadline = roce.deadline + waited;
+        }
+        let probes = &self.conn.probes;
+        if probes.at == NEVER && !probes.is_due && self.longest_silence().is_some() {
+            let QpCtx { qp, times, conn, .. } = self;
+            conn.round_trip.begin_with(|| times.get(qp.dgid));
+            self.expect_answer_as_usual(now);
+            self.follow_deadlines();
+        }
+    }
+
+    /// Records that more PSNs were answered.
+    ///
+    /// `is_all_so_far` tells that the peer had executed no more.
+    pub(super) fn answer_came(&mut self, now: Instant, is_all_so_far: bool) {
+        let roce = &mut *self.conn;
+        let una = roce.requester.una;
+        if let Some(estimate) = roce.round_trip.answered(una, now) {
+            self.times.set(self.qp.dgid, estimate);
+        }
+        roce.probes.answered(una);
+        if una == self.qp.requester.psn {
+            roce.probes.at = NEVER;
+            return self.set_deadline(None);
+        }
+        // After the answer to a probe, more answers are on their way, or what they are to was lost.
+        match is_all_so_far && roce.probes.shows_loss() {
+            true => self.expect_answer(now, self.conn.round_trip.pause()),
+            false => self.expect_answer_as_usual(now),
+        }
+        self.restart_deadline(now);
+    }
+
+    /// Handles a silence of the peer that is longer than usual.
+    pub(super) fn peer_is_silent(&mut self, now: Instant) {
+        if !self.may_probe() {
+            return;
+        }
+        if self.conn.probes.shows_loss() {
+            // Several packets were lost. They are not found one by one.
+            self.try_again(now, Cause::Silence);
+        } else if self.qp.turn_due {
+            // More packets are about to be sent. They ask for an answer.
+            self.expect_answer_as_usual(now);
+        } else {
+            self.conn.probes.is_due = true;
+            self.make_turn_due();
+        }
+    }
+
+    /// Whether something was sent that the peer has not answered, and that will not be sent again
+    /// anyway.
+    fn may_probe(&self) -> bool {
+        let state = &self.conn.requester;
+        matches!(self.qp.state, QpState::Rts | QpState::Sqd)
+            && self.qp.requester.wait == Wait::No
+            && state.next() != state.una
+    }
+
+    /// Sends the probe that is due. Returns false if there is no room for it now.
+    #[cold]
+    pub(super) fn send_probe(
+        &mut self,
+        allowance: &mut Allowance,
+        outlet: &mut impl PacketOutlet<R>,
+    ) -> bool {
+        if !self.may_probe() || self.longest_silence().is_none() {
+            self.conn.probes.is_due = false;
+            return true;
+        }
+        let QpCtx { qp, mrs, requests, counters, send_scratch, place, mac, marks, .. } = self;
+        let state = &mut self.conn.requester;
+        let front = requests.front_send(&qp.requester.queue, send_scratch);
+        let (send, payload) = front.expect("a PSN that is outstanding is one of a request");
+        let work = send.work();
+        if !allowance.may_send(outlet) || work.row.data == DataDirection::Back && !outlet.may_ask() {
+            return false;
+        }
+        let slice = next_slice(&work, state.answered(), psns(&work, qp.path_mtu), (qp.path_mtu.bytes(), 1));
+        let packet =
+            request_packet(&qp.path(*mac, *marks), qp, state.una, &work, &slice, asks_for_ack(&work));
+        // Memory that is gone fails the request when it is retransmitted, and not because of this.
+        let sent = packet_payload(mrs, qp, &work, payload, &slice).is_some_and(|pieces| {
+            let sent = outlet.pass(place.id(), &packet, None, &pieces);
+            sent.is_ok().then(|| allowance.sent(pieces.len() as u32)).is_some()
+        });
+        if sent {
+            counters.packets_out += 1;
+            counters.roce_adp_retrans += 1;
+        }
+        self.conn.round_trip.sent_again();
+        let next = self.conn.requester.next();
+        self.conn.probes.sent(next);
+        self.expect_answer_as_usual(allowance.now);
+        self.follow_deadlines();
+        true
+    }
+}
