@@ -147,6 +147,9 @@ pub struct QpDetails {
     /// Whether requests are still to be flushed.
     pub is_flushing: bool,
     pub waits_for: Option<QpWait>,
+    /// Smoothed round-trip time in nanoseconds, if its peer is on another host and has answered.
+    #[serde(default)]
+    pub srtt_ns: Option<u64>,
 }
 
 /// An error of a queue pair, or several equal ones in a row.

@@ -98,7 +98,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if !self.may_probe() {
             return;
         }
-        if self.conn.probes.shows_loss() {
+        if self.conn.probes.shows_loss() && !self.is_within_response() {
             // Several packets were lost. They are not found one by one.
             self.try_again(now, Cause::Silence);
         } else if self.qp.turn_due {
@@ -117,6 +117,13 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         matches!(self.qp.state, QpState::Rts | QpState::Sqd)
             && self.qp.requester.wait == Wait::No
             && state.next() != state.una
+    }
+
+    /// Whether the response to the first request has begun and not ended. A peer that makes pauses
+    /// within it is slow.
+    fn is_within_response(&self) -> bool {
+        let first = self.requests.first_send(&self.qp.requester.queue);
+        self.conn.requester.answered() > 0 && first.is_some_and(|first| first.op.row().has_response())
     }
 
     /// Sends the probe that is due. Returns false if there is no room for it now.

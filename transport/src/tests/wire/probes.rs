@@ -1,6 +1,7 @@
 //! Silent peers, and what is sent to them before the local ACK timeout.
 
 use super::*;
+use crate::base::qp_ref::QpRef;
 use WcStatus::{RetryExc, Success};
 use std::collections::BTreeMap;
 use vrdma_wire::num::Srqn;
@@ -50,9 +51,10 @@ impl Link {
         let set = |attr: &mut QpAttr| (attr.timeout, attr.retry_cnt) = (14, 7);
         let mut link = Link::new(Net::connected_with(set, set));
         for _ in 0..20 {
-            let b = link.net.hosts[B].end.clone();
-            link.net.post(A, 0, write_to(b.remote(0)), Payload::Inline(b"x"));
-            link.net.post(B, 0, write_to(b.remote(0)), Payload::Inline(b"x"));
+            for from in [A, B] {
+                let peer = link.net.hosts[1 - from].end.remote(0);
+                link.net.post(from, 0, write_to(peer), Payload::Inline(b"x"));
+            }
             link.run(|_| false);
         }
         for host in &mut link.net.hosts {
@@ -101,7 +103,8 @@ impl Link {
         let flying = self.flying.front().map(|&(at, from, _)| resting(at, from));
         let timers = self.net.hosts.iter_mut().filter_map(|host| {
             host.engine.move_idle_deadlines();
-            host.engine.poll_timeout()
+            let has_room = host.cable.has_room_for_more();
+            host.engine.poll_timeout().filter(|at| has_room || *at != Instant(0))
         });
         timers.chain(flying).min()
     }
@@ -262,7 +265,7 @@ fn a_whole_window_that_is_lost_is_sent_again_at_once() {
     let counters = link.net.hosts[A].counters();
     assert_eq!((counters.timeouts, counters.roce_adp_retrans, counters.retries), (0, 1, 1));
     assert!(link.net.now < start + Duration::from_millis(1));
-    assert_eq!(link.packets[A], 391 + 128, "the lost packets, one of them alone");
+    assert_eq!(link.packets[A], 391 + 128 + 1, "the lost ones, and one for which B sent a NAK");
 }
 
 #[test]
@@ -382,6 +385,29 @@ fn a_slow_peer_gets_a_few_probes_and_nothing_again() {
             assert_eq!((counters.retries, counters.timeouts), (0, 0), "{op:?}");
         }
     }
+}
+
+#[test]
+fn a_peer_that_makes_pauses_within_a_response_is_not_sent_everything_again() {
+    let mut link = Link::warm();
+    let (a, b) = (link.net.hosts[A].end.clone(), link.net.hosts[B].end.clone());
+    b.memory.fill(0, &[4; 5000]);
+    link.net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 5000)]));
+    link.net.post(A, 2, write_to(b.remote(20_000)), Payload::Sges(&[a.sge(20_000, 5000)]));
+    for more in [2, 1, 1] {
+        link.net.hosts[B].cable.room = Some(more);
+        let end = link.net.now + 8 * DELAY;
+        link.run_until(end, |_| false);
+    }
+    assert_eq!(link.net.hosts[A].statuses(), []);
+    link.net.hosts[B].cable.room = None;
+    link.run(|_| false);
+    assert_eq!(link.net.hosts[A].statuses(), [1, 2].map(|id| (id, Success)));
+    assert_eq!(a.memory.bytes(0, 5000), [4; 5000]);
+    let counters = link.net.hosts[A].counters();
+    let probes = counters.roce_adp_retrans;
+    assert!(probes >= 2, "{probes}");
+    assert_eq!((counters.retries, link.packets[A]), (0, 6 + probes));
 }
 
 #[test]
@@ -510,19 +536,19 @@ fn who_waits_for_a_rate_spends_no_retry() {
     net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 2048)]));
     net.work(A);
     net.hosts[A].cable.frames.clear();
-    // From here on, a packet goes in ten timeouts.
-    let bytes = std::num::NonZeroU64::new(100_000);
+    // The QP has used up its rate for ten timeouts.
+    let bytes = std::num::NonZeroU64::new(1_000_000_000);
     let limit = RateLimit { bytes, messages: None, burst: Duration::from_millis(1) };
     net.hosts[A].engine.set_qp_rate(net.now, a.device, a.qpn, &limit).unwrap();
-    net.post(A, 2, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 1024)]));
-    net.work(A);
-    net.hosts[A].cable.frames.clear();
+    let place = QpRef { device: a.device.0, qpn: a.qpn };
+    net.hosts[A].engine.core.schedule.rates.charge_qp(place, 11_000_000, 0);
     let nak = nak(&net, first);
     net.inject(B, &nak, &[]);
     let start = net.now;
     net.settle();
-    assert_eq!(net.hosts[A].statuses(), [1, 2].map(|id| (id, Success)));
-    assert!(net.now > start + 5 * TIMEOUT, "it has waited");
+    assert_eq!(net.hosts[A].statuses(), [(1, Success)]);
+    let took = Duration::from_nanos(net.now.0 - start.0);
+    assert!(took > 5 * TIMEOUT, "it has waited {took:?}");
     assert_eq!((net.hosts[A].counters().timeouts, net.hosts[A].counters().naks_sequence_in), (0, 1));
 }
 
