@@ -112,7 +112,7 @@ impl RoundTrip {
             }
             none => *none.insert(Estimate::first(sample)),
         };
-        let is_due = self.samples % REPORT_EVERY == 0;
+        let is_due = self.samples.is_multiple_of(REPORT_EVERY);
         self.samples = self.samples.wrapping_add(1);
         is_due.then_some(estimate)
     }

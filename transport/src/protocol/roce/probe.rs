@@ -137,13 +137,20 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.conn.probes.is_due = false;
             return true;
         }
+        if !allowance.may_send(outlet) {
+            return false;
+        }
         let QpCtx { qp, mrs, requests, counters, send_scratch, place, mac, marks, .. } = self;
         let state = &mut self.conn.requester;
         let front = requests.front_send(&qp.requester.queue, send_scratch);
         let (send, payload) = front.expect("a PSN that is outstanding is one of a request");
         let work = send.work();
-        if !allowance.may_send(outlet) || work.row.data == DataDirection::Back && !outlet.may_ask() {
-            return false;
+        if work.row.data == DataDirection::Back && !outlet.may_ask() {
+            // A rate allows no more data now.
+            self.conn.probes.is_due = false;
+            self.expect_answer_as_usual(allowance.now);
+            self.follow_deadlines();
+            return true;
         }
         let slice = next_slice(&work, state.answered(), psns(&work, qp.path_mtu), (qp.path_mtu.bytes(), 1));
         let packet =

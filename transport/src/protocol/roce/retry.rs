@@ -55,16 +55,16 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Handles the end of the local ACK timeout, or of a wait for a receive.
     fn deadline_passed(&mut self, now: Instant) {
         let state = &self.conn.requester;
+        let is_outstanding = state.una != self.qp.requester.psn;
         if self.qp.requester.wait == Wait::Receive {
             self.qp.requester.wait = Wait::No;
             self.counters.retries += 1;
             self.make_turn_due();
-        } else if state.una == self.qp.requester.psn {
-        } else if state.next() == state.una {
+        } else if is_outstanding && state.next() == state.una {
             // It is about to be sent again. Until it is, nobody can answer it: its turn may have to
             // wait for a rate.
             self.make_turn_due();
-        } else {
+        } else if is_outstanding {
             self.counters.timeouts += 1;
             self.try_again(now, Cause::Timeout);
         }
@@ -100,10 +100,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         self.counters.retries += 1;
         roce.probes.went_back = now;
-        match cause {
-            Cause::Timeout => roce.send_again(&self.qp.requester.queue),
-            // Only progress restarts the local ACK timeout.
-            Cause::Nak | Cause::Lost | Cause::Silence => roce.go_back(&self.qp.requester.queue),
+        // Only progress restarts the local ACK timeout, except if the peer's engine is known to exist:
+        // a ring was full, or a pinned region was revoked.
+        match cause == Cause::Timeout || roce.is_near {
+            true => roce.send_again(&self.qp.requester.queue),
+            false => roce.go_back(&self.qp.requester.queue),
         }
         self.make_turn_due();
     }
