@@ -77,8 +77,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     pub(super) fn try_again(&mut self, now: Instant, cause: Cause) {
         let roce = &mut *self.conn;
         let state = &mut roce.requester;
-        // A second NAK or gap for the same PSN is stale or forged, if it comes before the answer
-        // to what was retransmitted can be there.
+        // A second NAK or gap for the same PSN may be stale or forged. It is not, once the answer
+        // to what was retransmitted should be there.
         let is_told = matches!(cause, Cause::Nak | Cause::Lost);
         if is_told && state.retransmitted && now < roce.probes.went_back + roce.round_trip.answer_time() {
             return;
