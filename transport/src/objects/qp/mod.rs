@@ -86,8 +86,8 @@ pub(crate) struct Qp {
     pub(crate) srq: Option<SrqRef>,
     /// The time of its entry among the timers, or [`NEVER`].
     pub(crate) timer: Instant,
-    /// Whether nothing is waited for until the time of `timer`. The entry is removed then, or before
-    /// the caller sleeps.
+    /// Whether nothing is waited for until the time of `timer`. The entry is removed then, or
+    /// before the caller sleeps.
     pub(crate) timer_is_idle: bool,
     /// Whether it is in the queue of QPs with packets to send.
     pub(crate) turn_due: bool,

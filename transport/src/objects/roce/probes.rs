@@ -71,9 +71,9 @@ impl Probes {
 
     /// Returns how long to wait before the next probe.
     ///
-    /// `timeout` is the interval before the first one. `waiting` QPs of the device wait for answers:
-    /// together they send a probe each [`SPACING`] at most. The result is no longer than the local
-    /// ACK timeout, `longest`. A hundred QPs that became silent together send their probes at
+    /// `timeout` is the interval before the first one. `waiting` QPs of the device wait for
+    /// answers: together they send a probe each [`SPACING`] at most. The result is no longer than
+    /// the local ACK timeout, `longest`. QPs that became silent together send their probes at
     /// different times, which `seed` decides.
     pub(crate) fn interval(
         &self,

@@ -119,8 +119,8 @@ impl RoundTrip {
 
     /// Returns how long an answer is waited for before a probe is sent.
     ///
-    /// It is twice the time in which most answers come, because peers acknowledge several packets at
-    /// once, and do other work.
+    /// It is twice the time in which most answers come, because peers acknowledge several packets
+    /// at once, and do other work.
     pub(crate) fn probe_timeout(&self) -> Duration {
         self.estimate.map_or(UNKNOWN, |estimate| (2 * estimate.most()).max(LEAST))
     }
@@ -130,7 +130,7 @@ impl RoundTrip {
         self.estimate.map_or(UNKNOWN, Estimate::most)
     }
 
-    /// Returns the time after which no more of several answers is expected, after the last one came.
+    /// Returns how long after the last of several answers one more is expected.
     pub(crate) fn pause(&self) -> Duration {
         self.estimate.map_or(UNKNOWN, |estimate| estimate.srtt().max(LEAST))
     }

@@ -12,6 +12,7 @@ mod requester_tx;
 mod responder_rx;
 mod responder_tx;
 mod retry;
+mod slices;
 
 use crate::agenda::drains::{Fate, PostedReceives};
 use crate::base::inter_worker::{InterWorkerPart, InterWorkerPayload};

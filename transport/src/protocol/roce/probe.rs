@@ -13,14 +13,44 @@ use crate::objects::roce::packet::{asks_for_ack, request_packet};
 use crate::objects::roce::requester_state::psns;
 use crate::protocol::allowance::Allowance;
 use crate::protocol::roce::qp::RoceQp;
-use crate::protocol::roce::requester_tx::{next_slice, packet_payload};
 use crate::protocol::roce::retry::Cause;
+use crate::protocol::roce::slices::{next_slice, packet_payload};
 use crate::verbs::attr::QpState;
 use crate::verbs::completion::Sink;
 use crate::verbs::op::DataDirection;
 use core::time::Duration;
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
+    /// Handles the expiry of the QP's timer.
+    pub(crate) fn timer_expired(&mut self, now: Instant) {
+        if self.conn.deadline <= now {
+            self.conn.deadline = NEVER;
+            self.deadline_passed(now);
+        } else if self.conn.probes.at <= now {
+            self.conn.probes.at = NEVER;
+            self.peer_is_silent(now);
+        }
+        self.follow_deadlines();
+    }
+
+    /// Handles the end of the local ACK timeout, or of a wait for a receive.
+    fn deadline_passed(&mut self, now: Instant) {
+        let state = &self.conn.requester;
+        let is_outstanding = state.una != self.qp.requester.psn;
+        if self.qp.requester.wait == Wait::Receive {
+            self.qp.requester.wait = Wait::No;
+            self.counters.retries += 1;
+            self.make_turn_due();
+        } else if is_outstanding && state.next() == state.una {
+            // It is about to be sent again. Until it is, nobody can answer it: its turn may have to
+            // wait for a rate.
+            self.make_turn_due();
+        } else if is_outstanding {
+            self.counters.timeouts += 1;
+            self.try_again(now, Cause::Timeout);
+        }
+    }
+
     /// Returns the local ACK timeout, if probes may be sent before its end.
     ///
     /// Packets to other engines of this process are not lost on the way. A QP without a local ACK
@@ -50,8 +80,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Records that packets were sent. `is_again` tells that the oldest PSN was among them, and not
     /// for the first time.
     ///
-    /// The times are those of the oldest packet without an answer. Packets that are sent later do not
-    /// restart them.
+    /// The times are those of the oldest packet without an answer. Packets that are sent later do
+    /// not restart them.
     pub(super) fn packets_were_sent(&mut self, now: Instant, is_again: bool) {
         let roce = &mut *self.conn;
         if roce.deadline == NEVER {
@@ -94,7 +124,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 
     /// Handles a silence of the peer that is longer than usual.
-    pub(super) fn peer_is_silent(&mut self, now: Instant) {
+    fn peer_is_silent(&mut self, now: Instant) {
         if !self.may_probe() {
             return;
         }

@@ -2,11 +2,9 @@
 
 use crate::base::inter_worker::{InterWorkerPart, most_psns};
 use crate::base::memory::Region;
-use crate::base::time::{Instant, SLOW_CHECK, ack_timeout};
 use crate::message::ctx::QpCtx;
 use crate::message::outlet::{PacketOutlet, Pieces};
 use crate::message::segmentation::check_request;
-use crate::message::transfer::{Elements, Span};
 use crate::objects::mr::Mrs;
 use crate::objects::qp::Qp;
 use crate::objects::qp::requester::Wait;
@@ -16,6 +14,7 @@ use crate::objects::roce::requester_state::{RequesterState, psns};
 use crate::objects::roce::state::RcRoce;
 use crate::protocol::allowance::Allowance;
 use crate::protocol::roce::qp::RoceQp;
+use crate::protocol::roce::slices::{next_slice, packet_payload};
 use crate::verbs::attr::QpState;
 use crate::verbs::completion::{Sink, WcStatus};
 use crate::verbs::op::DataDirection;
@@ -83,13 +82,6 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         allowance.executed(send.op.extra_cost());
         conn.requester.first_ended_alone(after);
         self.change_key(&send.work());
-    }
-
-    /// Restarts the local ACK timeout.
-    pub(super) fn restart_deadline(&mut self, now: Instant) {
-        let stays_here = self.conn.stays_here;
-        let timeout = ack_timeout(self.qp.attr().timeout).or(stays_here.then_some(SLOW_CHECK));
-        self.set_deadline(timeout.map(|timeout| now + timeout));
     }
 
     /// Sends packets of requests, one request after the other.
@@ -222,48 +214,4 @@ fn next_packet<'a, R: Region>(
     let slice = next_slice(work, sent, psns, (mtu, 1));
     let pieces = packet_payload(mrs, qp, work, payload, &slice)?;
     Some((slice, pieces))
-}
-
-/// Returns which part of a request its next packet carries, after `sent` of its `psns` PSNs.
-///
-/// The part has at most `most` times the path MTU.
-pub(super) fn next_slice(work: &Work<'_>, sent: u32, psns: u32, (mtu, most): (u32, u32)) -> RequestSlice {
-    // Less than the message's length, which is within 2^31.
-    let offset = sent * mtu;
-    let rest = work.length.saturating_sub(offset);
-    match work.row.data {
-        DataDirection::Out => {
-            let (first, count) = (sent == 0, most.min(psns - sent));
-            let length = rest.min(count * mtu);
-            RequestSlice { first, last: sent + count == psns, offset, length, psns: count }
-        }
-        // The request asks for everything that has not arrived.
-        DataDirection::Back => {
-            RequestSlice { first: true, last: true, offset, length: rest, psns: psns - sent }
-        }
-    }
-}
-
-/// Returns the payload of a packet, or `None` if the request's own memory may not be read.
-pub(super) fn packet_payload<'a, R: Region>(
-    mrs: &'a Mrs<R>,
-    qp: &Qp,
-    work: &Work<'_>,
-    payload: Payload<'a>,
-    slice: &RequestSlice,
-) -> Option<Pieces<'a, R>> {
-    let row = work.row;
-    if row.data == DataDirection::Back {
-        return Some(Pieces::bytes(&[]));
-    }
-    match payload {
-        Payload::Inline(data) => {
-            let from = slice.offset as usize;
-            data.get(from..from + slice.length as usize).map(Pieces::bytes)
-        }
-        Payload::Sges(sges) => {
-            let elements = Elements { mrs, pd: qp.pd, rights: row.local };
-            Pieces::memory(Span::list(elements, sges, slice.offset), slice.length)
-        }
-    }
 }

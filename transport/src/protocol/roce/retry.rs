@@ -1,7 +1,7 @@
 //! Timeouts and retransmission.
 
 use crate::base::memory::Region;
-use crate::base::time::{Instant, NEVER, ack_timeout};
+use crate::base::time::{Instant, NEVER, SLOW_CHECK, ack_timeout};
 use crate::objects::qp::requester::Wait;
 use crate::protocol::roce::qp::RoceQp;
 use crate::verbs::completion::Sink;
@@ -40,40 +40,17 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
     }
 
-    /// Handles the expiry of the QP's timer.
-    pub(crate) fn timer_expired(&mut self, now: Instant) {
-        if self.conn.deadline <= now {
-            self.conn.deadline = NEVER;
-            self.deadline_passed(now);
-        } else if self.conn.probes.at <= now {
-            self.conn.probes.at = NEVER;
-            self.peer_is_silent(now);
-        }
-        self.follow_deadlines();
-    }
-
-    /// Handles the end of the local ACK timeout, or of a wait for a receive.
-    fn deadline_passed(&mut self, now: Instant) {
-        let state = &self.conn.requester;
-        let is_outstanding = state.una != self.qp.requester.psn;
-        if self.qp.requester.wait == Wait::Receive {
-            self.qp.requester.wait = Wait::No;
-            self.counters.retries += 1;
-            self.make_turn_due();
-        } else if is_outstanding && state.next() == state.una {
-            // It is about to be sent again. Until it is, nobody can answer it: its turn may have to
-            // wait for a rate.
-            self.make_turn_due();
-        } else if is_outstanding {
-            self.counters.timeouts += 1;
-            self.try_again(now, Cause::Timeout);
-        }
+    /// Restarts the local ACK timeout.
+    pub(super) fn restart_deadline(&mut self, now: Instant) {
+        let stays_here = self.conn.stays_here;
+        let timeout = ack_timeout(self.qp.attr().timeout).or(stays_here.then_some(SLOW_CHECK));
+        self.set_deadline(timeout.map(|timeout| now + timeout));
     }
 
     /// Retransmits everything outstanding, unless this was just done.
     ///
     /// After as many timeouts without progress as the QP allows, its first request fails. Other
-    /// causes spend no retry: what is lost more often than usual costs time, but not the connection.
+    /// causes spend no retry: losses cost time, but not the connection.
     pub(super) fn try_again(&mut self, now: Instant, cause: Cause) {
         let roce = &mut *self.conn;
         let state = &mut roce.requester;
@@ -100,8 +77,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         self.counters.retries += 1;
         roce.probes.went_back = now;
-        // Only progress restarts the local ACK timeout, except if the peer's engine is known to exist:
-        // a ring was full, or a pinned region was revoked.
+        // Only progress restarts the local ACK timeout. An engine of this process is known to
+        // exist, and reports what it lacks: a ring was full, or a pinned region was revoked.
         match cause == Cause::Timeout || roce.is_near {
             true => roce.send_again(&self.qp.requester.queue),
             false => roce.go_back(&self.qp.requester.queue),
