@@ -9,6 +9,7 @@ use crate::objects::roce::probes::Probes;
 use crate::objects::roce::requester_state::RequesterState;
 use crate::objects::roce::responder_state::ResponderState;
 use crate::objects::roce::round_trip::RoundTrip;
+use core::time::Duration;
 use vrdma_wire::num::Psn;
 
 /// The state of a QP whose peer is reached by packets.
@@ -17,6 +18,9 @@ pub(crate) struct RcRoce {
     pub(crate) responder: ResponderState,
     /// When the local ACK timeout or the wait for a receive ends, or [`NEVER`].
     pub(crate) deadline: Instant,
+    /// What was left of the local ACK timeout when the cursor went back, until packets are sent
+    /// again. Meanwhile the QP waits for its turn, and nobody can answer.
+    pub(crate) left: Option<Duration>,
     pub(crate) round_trip: RoundTrip,
     /// Probes, which have a time of their own.
     pub(crate) probes: Probes,
@@ -35,6 +39,7 @@ impl RcRoce {
             requester: RequesterState::new(),
             responder: ResponderState::new(qp.max_dest_rd_atomic),
             deadline: NEVER,
+            left: None,
             round_trip: RoundTrip::default(),
             probes: Probes::new(),
             stays_here: false,
@@ -46,7 +51,7 @@ impl RcRoce {
     pub(crate) fn start(&mut self, psn: Psn, queue: &List) {
         self.requester.start(psn, queue.head());
         (self.round_trip, self.probes) = (RoundTrip::default(), Probes::new());
-        self.deadline = NEVER;
+        (self.deadline, self.left) = (NEVER, None);
     }
 
     /// Records a request that was added to the end of `queue`.
@@ -55,17 +60,21 @@ impl RcRoce {
         self.requester.posted(queue.tail());
     }
 
-    /// Goes back to retransmit everything outstanding. Its time begins anew.
+    /// Goes back to retransmit everything outstanding. Its time begins anew when it is sent.
     pub(crate) fn send_again(&mut self, queue: &List) {
-        self.go_back(queue);
-        self.deadline = NEVER;
-    }
-
-    /// Goes back to retransmit everything outstanding. The local ACK timeout goes on.
-    pub(crate) fn go_back(&mut self, queue: &List) {
         self.requester.go_back(queue.head());
         self.round_trip.sent_again();
         self.probes.rest();
+        (self.deadline, self.left) = (NEVER, None);
+    }
+
+    /// Goes back to retransmit everything outstanding. The local ACK timeout goes on when it is
+    /// sent.
+    pub(crate) fn go_back(&mut self, now: Instant, queue: &List) {
+        let left = Duration::from_nanos(self.deadline.0.saturating_sub(now.0));
+        let left = (self.deadline != NEVER).then_some(left);
+        self.send_again(queue);
+        self.left = left;
     }
 
     /// Returns when something is to be done if nothing happens before, or [`NEVER`]. The QP's timer

@@ -42,8 +42,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.counters.retries += 1;
             self.make_turn_due();
         } else if is_outstanding && state.next() == state.una {
-            // It is about to be sent again. Until it is, nobody can answer it: its turn may have to
-            // wait for a rate.
+            // It is about to be sent again.
             self.make_turn_due();
         } else if is_outstanding {
             self.counters.timeouts += 1;
@@ -84,13 +83,15 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// not restart them.
     pub(super) fn packets_were_sent(&mut self, now: Instant, is_again: bool) {
         let roce = &mut *self.conn;
-        if roce.deadline == NEVER {
-            self.restart_deadline(now);
-        } else if is_again && roce.requester.retransmitted {
+        if is_again {
+            roce.probes.went_back = now;
+        }
+        if let Some(left) = roce.left.take() {
             // The QP had to wait for its turn, perhaps because of a rate. The peer could not answer
             // meanwhile.
-            let waited = Duration::from_nanos(now.0.saturating_sub(roce.probes.went_back.0));
-            roce.deadline = roce.deadline + waited;
+            self.set_deadline(Some(now + left));
+        } else if roce.deadline == NEVER {
+            self.restart_deadline(now);
         }
         let probes = &self.conn.probes;
         if probes.at == NEVER && !probes.is_due && self.longest_silence().is_some() {
@@ -106,6 +107,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// `is_all_so_far` tells that the peer had executed no more.
     pub(super) fn answer_came(&mut self, now: Instant, is_all_so_far: bool) {
         let roce = &mut *self.conn;
+        roce.left = None;
         let una = roce.requester.una;
         if let Some(estimate) = roce.round_trip.answered(una, now) {
             self.times.set(self.qp.dgid, estimate);
@@ -119,6 +121,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         match is_all_so_far && roce.probes.shows_loss() {
             true => self.expect_answer(now, self.conn.round_trip.pause()),
             false => self.expect_answer_as_usual(now),
+        }
+        if self.conn.requester.next() == una {
+            // The rest is sent again when the QP has its turn. Until then nobody can answer it.
+            self.make_turn_due();
+            return self.set_deadline(None);
         }
         self.restart_deadline(now);
     }

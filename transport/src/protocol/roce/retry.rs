@@ -76,12 +76,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             state.narrow();
         }
         self.counters.retries += 1;
-        roce.probes.went_back = now;
-        // Only progress restarts the local ACK timeout. An engine of this process is known to
+        // Only progress restarts the local ACK timeout. It stops until the packets are sent. An engine of this process is known to
         // exist, and reports what it lacks: a ring was full, or a pinned region was revoked.
         match cause == Cause::Timeout || roce.is_near {
             true => roce.send_again(&self.qp.requester.queue),
-            false => roce.go_back(&self.qp.requester.queue),
+            false => roce.go_back(now, &self.qp.requester.queue),
         }
         self.make_turn_due();
     }
@@ -96,7 +95,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             Ok(()) => {
                 self.qp.requester.wait = Wait::Receive;
                 self.conn.requester.retransmitted = false;
-                self.conn.go_back(&self.qp.requester.queue);
+                self.conn.send_again(&self.qp.requester.queue);
                 self.set_deadline(Some(now + delay));
             }
             Err(status) => self.fail_first(status),

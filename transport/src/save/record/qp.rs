@@ -173,6 +173,10 @@ pub struct RcRoce {
     pub responder: RcResponder,
     /// Deadline of the connection.
     pub deadline: Option<u64>,
+    /// What is left of the local ACK timeout once packets are sent again, in nanoseconds. (Versions
+    /// before 5 have none.)
+    #[serde(default)]
+    pub left: Option<u64>,
     /// Its round-trip time. (Versions before 5 have none.)
     #[serde(default)]
     pub round_trip: RoundTrip,

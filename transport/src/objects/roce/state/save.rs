@@ -6,16 +6,26 @@ use crate::base::transport_kind::TransportKind;
 use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
 use crate::save::{Violation, deadline, record, to_deadline};
+use core::time::Duration;
 
 impl RcRoce {
     /// Returns the record of the state.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::Roce {
-        let RcRoce { requester, responder, deadline: at, round_trip, probes, stays_here: _, is_near: _ } =
-            self;
+        let RcRoce {
+            requester,
+            responder,
+            deadline: at,
+            left,
+            round_trip,
+            probes,
+            stays_here: _,
+            is_near: _,
+        } = self;
         record::Roce::Rc(Box::new(record::RcRoce {
             requester: requester.save(qp, requests),
             responder: responder.save(qp),
             deadline: deadline(*at),
+            left: left.map(|left| left.as_nanos() as u64),
             round_trip: round_trip.save(),
             probes: probes.save(),
         }))
@@ -35,6 +45,7 @@ impl RcRoce {
             requester: RequesterState::restore(&record.requester, qp, requests)?,
             responder: ResponderState::restore(&record.responder, qp)?,
             deadline,
+            left: record.left.map(Duration::from_nanos),
             round_trip: RoundTrip::restore(&record.round_trip)?,
             probes: Probes::restore(&record.probes)?,
             // This holds until the QP's next turn. A connection without a timeout has a deadline
