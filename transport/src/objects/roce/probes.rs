@@ -16,8 +16,10 @@ use vrdma_wire::num::Psn;
 pub(crate) struct Probes {
     /// When to act if nothing more is answered, or [`NEVER`].
     pub(crate) at: Instant,
-    /// When the cursor last went back because of a NAK or a loss.
+    /// When packets were last sent again from the oldest one on.
     pub(crate) went_back: Instant,
+    /// How often packets were sent again because of one more NAK, since something was answered.
+    naks: u8,
     /// The PSN that was next when the last probe was sent, until all PSNs before it are answered.
     end: Option<Psn>,
     /// Number of probes since something was answered.
@@ -34,13 +36,24 @@ const MOST_DOUBLED: u8 = 20;
 
 impl Probes {
     pub(crate) fn new() -> Probes {
-        Probes { at: NEVER, went_back: Instant(0), end: None, sent: 0, is_due: false }
+        Probes { at: NEVER, went_back: Instant(0), naks: 0, end: None, sent: 0, is_due: false }
     }
 
     /// Forgets all probes. Nothing is outstanding, or all of it will be sent again.
     pub(crate) fn rest(&mut self) {
-        let Probes { went_back, .. } = *self;
-        *self = Probes { went_back, ..Probes::new() };
+        let Probes { went_back, naks, .. } = *self;
+        *self = Probes { went_back, naks, ..Probes::new() };
+    }
+
+    /// Whether one more NAK for the same PSN is to be obeyed.
+    ///
+    /// It may be stale or forged. It is not, once the answer to what was sent again should be
+    /// there, which takes `answer_time`. That time doubles with each such NAK, up to `longest`.
+    pub(crate) fn obeys_nak(&mut self, now: Instant, answer_time: Duration, longest: Duration) -> bool {
+        let doubled = answer_time.saturating_mul(1 << self.naks.min(MOST_DOUBLED));
+        let is_late = now >= self.went_back + doubled.min(longest);
+        self.naks = self.naks.saturating_add(is_late.into());
+        is_late
     }
 
     /// Records that a probe was sent. `next` is the next PSN to be sent.
@@ -53,7 +66,7 @@ impl Probes {
     /// Records that all PSNs before `una`, and no more, are answered now.
     #[inline]
     pub(crate) fn answered(&mut self, una: Psn) {
-        self.sent = 0;
+        (self.sent, self.naks) = (0, 0);
         self.is_due = false;
         // At most `HALF` PSNs are outstanding.
         if self.end.is_some_and(|end| ahead(una, end) < HALF) {

@@ -37,7 +37,7 @@ const PEERS: usize = 64;
 /// A QP reports its estimate to its device after one in this number of samples.
 const REPORT_EVERY: u8 = 16;
 
-/// The shortest probe timeout.
+/// The shortest time in which an answer is expected.
 const LEAST: Duration = Duration::from_micros(100);
 
 /// The probe timeout of a QP whose round-trip time is not known.
@@ -127,7 +127,7 @@ impl RoundTrip {
 
     /// Returns the time after which an answer can be expected to be there.
     pub(crate) fn answer_time(&self) -> Duration {
-        self.estimate.map_or(UNKNOWN, Estimate::most)
+        self.estimate.map_or(UNKNOWN, |estimate| estimate.most().max(LEAST))
     }
 
     /// Returns how long after the last of several answers one more is expected.

@@ -50,24 +50,35 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Retransmits everything outstanding, unless this was just done.
     ///
     /// After as many timeouts without progress as the QP allows, its first request fails. Other
-    /// causes spend no retry: losses cost time, but not the connection.
+    /// causes spend no retry: losses cost time, but not the connection. Without a local ACK timeout,
+    /// NAKs do, because nothing else ends the request.
     pub(super) fn try_again(&mut self, now: Instant, cause: Cause) {
         let roce = &mut *self.conn;
         let state = &mut roce.requester;
-        // A second NAK or gap for the same PSN may be stale or forged. It is not, once the answer
-        // to what was retransmitted should be there.
-        let is_told = matches!(cause, Cause::Nak | Cause::Lost);
-        if is_told && state.retransmitted && now < roce.probes.went_back + roce.round_trip.answer_time() {
-            return;
-        }
         if state.next() == state.una {
             // It is about to be sent anyway.
             return self.make_turn_due();
         }
-        if cause == Cause::Timeout
-            && ack_timeout(self.qp.attr().timeout).is_some()
-            && let Err(status) = self.qp.requester.spend_retry()
-        {
+        let timeout = ack_timeout(self.qp.attr().timeout);
+        let is_obeyed = match cause {
+            Cause::Timeout | Cause::Silence => true,
+            Cause::Nak => {
+                let (answer_time, longest) = (roce.round_trip.answer_time(), timeout.unwrap_or(SLOW_CHECK));
+                !state.retransmitted || roce.probes.obeys_nak(now, answer_time, longest)
+            }
+            // The responses that follow the gap may come for long. A probe finds a request that got
+            // lost when it was repeated.
+            Cause::Lost => !state.retransmitted,
+        };
+        if !is_obeyed {
+            return;
+        }
+        let is_spent = match cause {
+            Cause::Timeout => timeout.is_some(),
+            Cause::Nak => timeout.is_none() && !roce.is_near,
+            Cause::Lost | Cause::Silence => false,
+        };
+        if is_spent && let Err(status) = self.qp.requester.spend_retry() {
             return self.fail_first(status);
         }
         state.retransmitted = cause != Cause::Timeout;

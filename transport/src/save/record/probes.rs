@@ -38,8 +38,10 @@ pub struct PeerTime {
 pub struct Probes {
     /// When to act if nothing more is answered, on the caller's clock.
     pub at: Option<u64>,
-    /// When packets were last sent again because of a NAK or a loss, on the caller's clock.
+    /// When packets were last sent again from the oldest one on, on the caller's clock.
     pub went_back: u64,
+    /// How often that was because of one more NAK, since something was answered.
+    pub naks: u8,
     /// The PSN that was next when the last probe was sent, until all before it are answered.
     pub end: Option<u32>,
     /// Number of probes since something was answered.
