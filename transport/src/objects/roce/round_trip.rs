@@ -89,32 +89,38 @@ impl RoundTrip {
         }
     }
 
-    /// Records that something was sent again. An answer does not tell to which packet it is.
-    pub(crate) fn sent_again(&mut self) {
+    /// Records that everything outstanding is sent again. An answer does not tell to which packet it
+    /// is.
+    pub(crate) fn all_sent_again(&mut self) {
         self.timed = None;
     }
 
-    /// Records that all PSNs before `una` were answered.
-    ///
-    /// Returns an estimate that the device is to know.
+    /// Records that one packet was sent again.
+    pub(crate) fn sent_again(&mut self, psn: Psn) {
+        self.timed = self.timed.filter(|timed| timed.0 != psn);
+    }
+
+    /// Records that all PSNs before `una` were answered. Returns whether a time was measured.
     #[inline]
-    pub(crate) fn answered(&mut self, una: Psn, now: Instant) -> Option<Estimate> {
-        let (psn, at) = self.timed?;
+    pub(crate) fn answered(&mut self, una: Psn, now: Instant) -> bool {
+        let Some((psn, at)) = self.timed else { return false };
         if una.distance(psn) <= 0 {
-            return None;
+            return false;
         }
         self.timed = None;
         let sample = now.0.saturating_sub(at.0).clamp(1, u32::MAX.into()) as u32;
-        let estimate = match &mut self.estimate {
-            Some(estimate) => {
-                estimate.take(sample);
-                *estimate
-            }
-            none => *none.insert(Estimate::first(sample)),
-        };
-        let is_due = self.samples.is_multiple_of(REPORT_EVERY);
+        match &mut self.estimate {
+            Some(estimate) => estimate.take(sample),
+            none => *none = Some(Estimate::first(sample)),
+        }
         self.samples = self.samples.wrapping_add(1);
-        is_due.then_some(estimate)
+        true
+    }
+
+    /// Returns the estimate after a time was measured, if the device is to know it.
+    #[inline]
+    pub(crate) fn report(&self) -> Option<Estimate> {
+        self.estimate.filter(|_| self.samples % REPORT_EVERY == 1)
     }
 
     /// Returns how long an answer is waited for before a probe is sent.
@@ -128,11 +134,6 @@ impl RoundTrip {
     /// Returns the time after which an answer can be expected to be there.
     pub(crate) fn answer_time(&self) -> Duration {
         self.estimate.map_or(UNKNOWN, |estimate| estimate.most().max(LEAST))
-    }
-
-    /// Returns how long after the last of several answers one more is expected.
-    pub(crate) fn pause(&self) -> Duration {
-        self.estimate.map_or(UNKNOWN, |estimate| estimate.srtt().max(LEAST))
     }
 }
 
@@ -197,14 +198,21 @@ mod tests {
         let mut round_trip = RoundTrip::default();
         round_trip.sent(psn(0xff_ffff), Instant(0));
         round_trip.sent(psn(5), Instant(100));
-        assert_eq!(round_trip.answered(psn(0xff_ffff), Instant(200)), None, "it is not answered");
+        assert!(!round_trip.answered(psn(0xff_ffff), Instant(200)), "it is not answered");
         assert!(round_trip.timed.is_some());
         round_trip.answered(psn(0), Instant(300));
         assert_eq!(round_trip.estimate, Some(Estimate::first(300)));
         round_trip.sent(psn(6), Instant(400));
-        round_trip.sent_again();
+        round_trip.all_sent_again();
         round_trip.answered(psn(7), Instant(9000));
         assert_eq!(round_trip.estimate, Some(Estimate::first(300)));
+        round_trip.sent(psn(8), Instant(9000));
+        round_trip.sent_again(psn(7));
+        assert!(round_trip.answered(psn(9), Instant(9300)), "another packet was sent again");
+        assert_eq!(round_trip.estimate.unwrap().srtt, 300);
+        round_trip.sent(psn(9), Instant(9300));
+        round_trip.sent_again(psn(9));
+        assert!(!round_trip.answered(psn(10), Instant(99_999)));
     }
 
     #[test]
@@ -239,13 +247,12 @@ mod tests {
         round_trip.begin_with(|| Some(Estimate::first(1)));
         assert_eq!(round_trip.estimate, Some(Estimate::first(8000)));
         round_trip.sent(psn(1), Instant(0));
-        let reported = round_trip.answered(psn(2), Instant(16_000));
-        assert_eq!(reported, Some(Estimate { srtt: 9000, variation: 5000 }));
-        for n in 1..REPORT_EVERY {
+        assert!(round_trip.answered(psn(2), Instant(16_000)));
+        assert_eq!(round_trip.report(), Some(Estimate { srtt: 9000, variation: 5000 }));
+        for n in 1..600 {
             round_trip.sent(psn(1), Instant(0));
-            assert_eq!(round_trip.answered(psn(2), Instant(16_000)), None, "{n}");
+            assert!(round_trip.answered(psn(2), Instant(16_000)));
+            assert_eq!(round_trip.report().is_some(), n % u32::from(REPORT_EVERY) == 0, "{n}");
         }
-        round_trip.sent(psn(1), Instant(0));
-        assert!(round_trip.answered(psn(2), Instant(16_000)).is_some());
     }
 }

@@ -63,7 +63,7 @@ impl RcRoce {
     /// Goes back to retransmit everything outstanding. Its time begins anew when it is sent.
     pub(crate) fn send_again(&mut self, queue: &List) {
         self.requester.go_back(queue.head());
-        self.round_trip.sent_again();
+        self.round_trip.all_sent_again();
         self.probes.rest();
         (self.deadline, self.left) = (NEVER, None);
     }

@@ -10,7 +10,9 @@ use crate::message::ctx::QpCtx;
 use crate::message::outlet::PacketOutlet;
 use crate::objects::qp::requester::Wait;
 use crate::objects::roce::packet::{asks_for_ack, request_packet};
+use crate::objects::roce::probes::Patience;
 use crate::objects::roce::requester_state::psns;
+use crate::objects::roce::state::RcRoce;
 use crate::protocol::allowance::Allowance;
 use crate::protocol::roce::qp::RoceQp;
 use crate::protocol::roce::retry::Cause;
@@ -59,21 +61,37 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         ack_timeout(self.qp.attr().timeout).filter(|_| is_on_the_wire)
     }
 
-    /// Sets when to act if nothing more is answered: after this time at the earliest.
-    fn expect_answer(&mut self, now: Instant, after: Duration) {
-        self.conn.probes.at = match self.longest_silence() {
-            Some(longest) => {
-                let waiting = self.schedule.deadlines.waiting(self.place.device);
-                let seed = now.0 ^ u64::from(self.place.qpn.number()) << 40;
-                now + self.conn.probes.interval(after, waiting, longest, seed)
-            }
-            None => NEVER,
+    /// Returns until when the next answer is expected, or [`NEVER`].
+    fn silence_end(&self) -> Instant {
+        let Some(longest) = self.longest_silence() else { return NEVER };
+        let patience = Patience {
+            timeout: self.conn.round_trip.probe_timeout(),
+            waiting: self.schedule.deadlines.waiting(self.place.device),
+            answers: self.answers_to_probe(),
+            longest,
+            seed: u64::from(self.place.qpn.number()) << 40,
         };
+        self.conn.probes.silence_end(patience, self.shows_loss())
     }
 
-    /// Sets when to send a probe if nothing more is answered.
-    fn expect_answer_as_usual(&mut self, now: Instant) {
-        self.expect_answer(now, self.conn.round_trip.probe_timeout());
+    /// Begins to wait for an answer, if probes may be sent.
+    ///
+    /// The QP's timer is early. When it expires, the QP decides whether the peer is silent.
+    fn expect_answer(&mut self, now: Instant) {
+        let Some(longest) = self.longest_silence() else { return };
+        let QpCtx { qp, times, conn, .. } = self;
+        conn.round_trip.begin_with(|| times.get(qp.dgid));
+        conn.probes.begin(now);
+        conn.probes.at = now + conn.round_trip.probe_timeout().min(longest);
+        self.follow_deadlines();
+    }
+
+    /// Has the QP wait for an answer if it has sent nothing in its turn, and was to do so after it.
+    pub(super) fn nothing_was_sent(&mut self, now: Instant) {
+        let probes = &self.conn.probes;
+        if probes.at == NEVER && !probes.is_due && self.may_probe() {
+            self.expect_answer(now);
+        }
     }
 
     /// Records that packets were sent. `is_again` tells that the oldest PSN was among them, and not
@@ -94,40 +112,44 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.restart_deadline(now);
         }
         let probes = &self.conn.probes;
-        if probes.at == NEVER && !probes.is_due && self.longest_silence().is_some() {
-            let QpCtx { qp, times, conn, .. } = self;
-            conn.round_trip.begin_with(|| times.get(qp.dgid));
-            self.expect_answer_as_usual(now);
-            self.follow_deadlines();
+        if probes.at == NEVER && !probes.is_due {
+            self.expect_answer(now);
         }
     }
 
     /// Records that more PSNs were answered.
-    ///
-    /// `is_all_so_far` tells that the peer had executed no more.
-    pub(super) fn answer_came(&mut self, now: Instant, is_all_so_far: bool) {
+    pub(super) fn answer_came(&mut self, now: Instant) {
         let roce = &mut *self.conn;
         roce.left = None;
         let una = roce.requester.una;
-        if let Some(estimate) = roce.round_trip.answered(una, now) {
+        let is_measured = roce.round_trip.answered(una, now);
+        if is_measured && let Some(estimate) = roce.round_trip.report() {
             self.times.set(self.qp.dgid, estimate);
         }
-        roce.probes.answered(una);
+        let may_be_earlier = roce.probes.answered(now, una, is_measured);
         if una == self.qp.requester.psn {
             roce.probes.at = NEVER;
             return self.set_deadline(None);
-        }
-        // After the answer to a probe, more answers are on their way, or what they are to was lost.
-        match is_all_so_far && roce.probes.shows_loss() {
-            true => self.expect_answer(now, self.conn.round_trip.pause()),
-            false => self.expect_answer_as_usual(now),
         }
         if self.conn.requester.next() == una {
             // The rest is sent again when the QP has its turn. Until then nobody can answer it.
             self.make_turn_due();
             return self.set_deadline(None);
         }
+        if may_be_earlier {
+            self.conn.probes.at = self.silence_end();
+        }
         self.restart_deadline(now);
+    }
+
+    /// Handles an acknowledge that was repeated: the peer has executed no more.
+    ///
+    /// It answers a duplicate, if packets are not reordered on the way. If that is a probe, all that
+    /// was sent before it has arrived or is lost.
+    pub(super) fn peer_has_no_more(&mut self, now: Instant) {
+        if self.shows_loss() && self.may_probe() {
+            self.try_again(now, Cause::Silence);
+        }
     }
 
     /// Handles a silence of the peer that is longer than usual.
@@ -135,16 +157,17 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if !self.may_probe() {
             return;
         }
-        if self.conn.probes.shows_loss() && !self.is_within_response() {
+        let end = self.silence_end();
+        if end > now {
+            self.conn.probes.at = end;
+        } else if self.shows_loss() {
             // Several packets were lost. They are not found one by one.
             self.try_again(now, Cause::Silence);
-        } else if self.qp.turn_due {
-            // More packets are about to be sent. They ask for an answer.
-            self.expect_answer_as_usual(now);
-        } else {
+        } else if !self.qp.turn_due {
             self.conn.probes.is_due = true;
             self.make_turn_due();
         }
+        // Else more packets are about to be sent. They ask for an answer.
     }
 
     /// Whether something was sent that the peer has not answered, and that will not be sent again
@@ -156,11 +179,19 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             && state.next() != state.una
     }
 
-    /// Whether the response to the first request has begun and not ended. A peer that makes pauses
-    /// within it is slow.
-    fn is_within_response(&self) -> bool {
-        let first = self.requests.first_send(&self.qp.requester.queue);
-        self.conn.requester.answered() > 0 && first.is_some_and(|first| first.op.row().has_response())
+    /// Whether the answers after a probe show a loss, unless more answers come.
+    ///
+    /// A peer that makes pauses within the response to a request is slow.
+    fn shows_loss(&self) -> bool {
+        self.conn.probes.shows_loss() && !(self.conn.requester.answered() > 0 && self.answers_to_probe() > 0)
+    }
+
+    /// Returns how many packets of data a probe asks for.
+    fn answers_to_probe(&self) -> u32 {
+        let state = &self.conn.requester;
+        let Some(first) = self.requests.first_send(&self.qp.requester.queue) else { return 0 };
+        let work = first.work();
+        if work.row.has_response() { psns(&work, self.qp.path_mtu) - state.answered() } else { 0 }
     }
 
     /// Sends the probe that is due. Returns false if there is no room for it now.
@@ -183,11 +214,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let (send, payload) = front.expect("a PSN that is outstanding is one of a request");
         let work = send.work();
         if work.row.data == DataDirection::Back && !outlet.may_ask() {
-            // A rate allows no more data now.
-            self.conn.probes.is_due = false;
-            self.expect_answer_as_usual(allowance.now);
-            self.follow_deadlines();
-            return true;
+            return false;
         }
         let slice = next_slice(&work, state.answered(), psns(&work, qp.path_mtu), (qp.path_mtu.bytes(), 1));
         let packet =
@@ -197,14 +224,16 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             let sent = outlet.pass(place.id(), &packet, None, &pieces);
             sent.is_ok().then(|| allowance.sent(pieces.len() as u32)).is_some()
         });
+        let RcRoce { requester, probes, round_trip, .. } = &mut *self.conn;
         if sent {
             counters.packets_out += 1;
             counters.roce_adp_retrans += 1;
+            round_trip.sent_again(requester.una);
+            probes.sent(allowance.now, requester.next());
+        } else {
+            probes.failed(allowance.now);
         }
-        self.conn.round_trip.sent_again();
-        let next = self.conn.requester.next();
-        self.conn.probes.sent(next);
-        self.expect_answer_as_usual(allowance.now);
+        self.conn.probes.at = self.silence_end();
         self.follow_deadlines();
         true
     }

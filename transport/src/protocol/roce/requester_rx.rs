@@ -33,7 +33,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             Response::Ack(Aeth { syndrome, msn }) => match syndrome {
                 Syndrome::Ack(credits) => {
                     self.credited(msn, credits);
-                    if self.acknowledge(now, psn.add(1), true) {
+                    if self.acknowledge(now, psn.add(1)) {
                         self.go_on_sending();
                     }
                 }
@@ -74,6 +74,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             && psn.add(1) == state.una
         {
             state.credited(msn, credits);
+            self.peer_has_no_more(now);
             self.go_on_sending();
         }
         false
@@ -81,7 +82,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 
     /// Handles an RNR NAK for the request at `psn`. It acknowledges all requests before it.
     fn receive_rnr_nak(&mut self, now: Instant, psn: Psn, timer: RnrTimer) {
-        if self.acknowledge(now, psn, false) {
+        if self.acknowledge(now, psn) {
             self.wait_for_receive(now, rnr_delay(timer.code()));
         }
     }
@@ -91,7 +92,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let roce = &mut *self.conn;
         // A NAK from an engine of this process is never stale or forged.
         roce.requester.retransmitted &= !roce.is_near;
-        let there = self.acknowledge(now, psn, false);
+        let there = self.acknowledge(now, psn);
         let status = match code {
             NakCode::PsnSequenceError => {
                 self.counters.naks_sequence_in += 1;
@@ -114,9 +115,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// own.
     ///
     /// If a request among them has a response of its own, that response got lost. It is then asked
-    /// for again, and this returns false. `is_all_so_far` tells that the peer has executed nothing
-    /// from `end` on.
-    fn acknowledge(&mut self, now: Instant, end: Psn, is_all_so_far: bool) -> bool {
+    /// for again, and this returns false.
+    fn acknowledge(&mut self, now: Instant, end: Psn) -> bool {
         let mut progress = 0;
         let mut lost = false;
         while let Some(send) = self.requests.first_send(&self.qp.requester.queue) {
@@ -134,7 +134,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             }
         }
         if progress > 0 {
-            self.progressed(now, progress, is_all_so_far);
+            self.progressed(now, progress);
         }
         if lost {
             self.try_again(now, Cause::Lost);
@@ -143,15 +143,13 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 
     /// Records that `count` more PSNs were answered.
-    ///
-    /// `is_all_so_far` tells that the peer had executed no more.
-    fn progressed(&mut self, now: Instant, count: u32, is_all_so_far: bool) {
+    fn progressed(&mut self, now: Instant, count: u32) {
         let state = &mut self.conn.requester;
         state.retransmitted = false;
         state.widen(count);
         self.qp.requester.refresh_retries();
         self.qp.requester.wait = Wait::No;
-        self.answer_came(now, is_all_so_far);
+        self.answer_came(now);
     }
 
     fn credited(&mut self, msn: AethMsn, credits: Credits) {
@@ -184,7 +182,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Handles a response with data, to a READ or an atomic. It acknowledges all requests before
     /// its own.
     fn receive_data(&mut self, now: Instant, psn: Psn, aeth: Option<Aeth>, response: ResponseData<'_, R>) {
-        if !self.acknowledge(now, psn, false) {
+        if !self.acknowledge(now, psn) {
             return;
         }
         match self.take_response(aeth, response) {
@@ -192,7 +190,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 if last {
                     self.end_first();
                 }
-                self.progressed(now, psns, false);
+                self.progressed(now, psns);
                 self.go_on_sending();
             }
             Ok(Taken::Nothing) => {}

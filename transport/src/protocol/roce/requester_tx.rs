@@ -56,6 +56,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         };
         if allowance.packets_sent() > before {
             self.packets_were_sent(allowance.now, is_again);
+        } else {
+            self.nothing_was_sent(allowance.now);
         }
         match pause {
             RequestPause::Idle => false,

@@ -16,7 +16,7 @@ pub(super) enum Cause {
     Nak,
     /// A later response arrived before an earlier one.
     Lost,
-    /// The peer has answered a probe, and nothing more came.
+    /// The peer has answered after a probe, but not all, and nothing more comes.
     Silence,
 }
 
@@ -68,7 +68,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             }
             // The responses that follow the gap may come for long. A probe finds a request that got
             // lost when it was repeated.
-            Cause::Lost => !state.retransmitted,
+            Cause::Lost if state.retransmitted => {
+                roce.probes.heard(now);
+                false
+            }
+            Cause::Lost => true,
         };
         if !is_obeyed {
             return;

@@ -33,19 +33,27 @@ pub struct PeerTime {
     pub estimate: Estimate,
 }
 
-/// The probes of a QP.
+/// The probes of a QP. All times are on the caller's clock.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Probes {
-    /// When to act if nothing more is answered, on the caller's clock.
+    /// When to look whether the peer is silent.
     pub at: Option<u64>,
-    /// When packets were last sent again from the oldest one on, on the caller's clock.
+    /// When packets were last sent again from the oldest one on.
     pub went_back: u64,
-    /// How often that was because of one more NAK, since something was answered.
-    pub naks: u8,
-    /// The PSN that was next when the last probe was sent, until all before it are answered.
+    /// When something was last answered, or when the oldest packet was sent.
+    pub answered_at: u64,
+    /// When a probe was last tried, or something made one unnecessary.
+    pub tried_at: u64,
+    /// The longest time between two answers with a probe in between, in nanoseconds.
+    pub pause: u64,
+    /// The PSN that was next when a probe was sent, until all before it are answered.
     pub end: Option<u32>,
-    /// Number of probes since something was answered.
-    pub sent: u8,
+    /// Number of tried probes since a round-trip time was measured.
+    pub backoff: u8,
+    /// How often packets were sent again because of one more NAK, since something was answered.
+    pub naks: u8,
+    /// Whether a probe was sent, and nothing was answered since.
+    pub is_asked: bool,
     /// Whether a probe is to be sent.
     pub is_due: bool,
 }
