@@ -1,13 +1,15 @@
 //! Silent peers, and what is sent to them before the local ACK timeout.
 
+mod limits;
+mod slow;
+
 use super::*;
-use crate::base::qp_ref::QpRef;
-use WcStatus::{RetryExc, Success};
+use WcStatus::Success;
 use std::collections::BTreeMap;
 use vrdma_wire::num::Srqn;
 use vrdma_wire::roce::{Aeth, NakCode, Syndrome};
 
-/// The time that each frame takes.
+/// The time that each frame takes, unless a test changes it.
 const DELAY: Duration = Duration::from_micros(20);
 
 /// A frame that was sent.
@@ -31,19 +33,29 @@ impl Sent {
 /// Two hosts whose frames take time.
 struct Link {
     net: Net,
-    /// Frames under way: when they arrive, and from which host they are.
-    flying: VecDeque<(Instant, usize, Frame)>,
+    delay: Duration,
+    /// How long each frame of B takes up the line.
+    pace: Duration,
+    /// When the line from B is free again.
+    free_at: Instant,
+    /// Frames under way from each host, and when they arrive.
+    flying: [VecDeque<(Instant, Frame)>; 2],
     counts: BTreeMap<(usize, u32, u8), u32>,
     /// Packets from each host.
     packets: [u64; 2],
     /// Frames to B wait until this time.
     b_rests_until: Instant,
+    /// B rests for this time after each of this number of frames.
+    steps: Option<(u64, Duration)>,
+    /// Frames that B has handled.
+    handled: u64,
 }
 
 impl Link {
     fn new(net: Net) -> Link {
-        let (flying, counts, b_rests_until) = Default::default();
-        Link { net, flying, counts, packets: [0; 2], b_rests_until }
+        let (flying, counts, b_rests_until, steps, free_at, handled) = Default::default();
+        let (delay, pace) = (DELAY, Duration::ZERO);
+        Link { net, delay, pace, free_at, flying, counts, packets: [0; 2], b_rests_until, steps, handled }
     }
 
     /// Connects two hosts, and lets A measure the round-trip time.
@@ -79,7 +91,12 @@ impl Link {
                 *count += 1;
                 self.packets[from] += 1;
                 if !lose(&sent) {
-                    self.flying.push_back((self.net.now + DELAY, from, frame));
+                    let mut at = self.net.now;
+                    if from == B {
+                        self.free_at = self.free_at.max(at) + self.pace;
+                        at = self.free_at;
+                    }
+                    self.flying[from].push_back((at + self.delay, frame));
                 }
             }
         }
@@ -87,20 +104,34 @@ impl Link {
 
     /// Delivers what has arrived. B handles frames one by one, and answers each.
     fn deliver(&mut self, lose: &mut impl FnMut(&Sent) -> bool) {
-        while let Some(&(at, from, _)) = self.flying.front()
+        while let Some((at, from)) = self.arrival()
             && at <= self.net.now
-            && (from == B || self.b_rests_until <= self.net.now)
         {
-            let (_, from, frame) = self.flying.pop_front().unwrap();
+            let (_, frame) = self.flying[from].pop_front().unwrap();
             self.net.deliver(from, &frame);
+            self.handled += u64::from(from == A);
+            if let Some((count, rest)) = self.steps
+                && from == A
+                && self.handled.is_multiple_of(count)
+            {
+                self.b_rests_until = self.net.now + rest;
+            }
             self.work(lose);
         }
     }
 
+    /// Returns when a frame is handled next, and from which host it is.
+    fn arrival(&self) -> Option<(Instant, usize)> {
+        let arrivals = [A, B].map(|from| {
+            let at = self.flying[from].front()?.0;
+            Some((if from == A { at.max(self.b_rests_until) } else { at }, from))
+        });
+        arrivals.into_iter().flatten().min()
+    }
+
     /// Returns when something happens next.
     fn next(&mut self) -> Option<Instant> {
-        let resting = |at: Instant, from| if from == A { at.max(self.b_rests_until) } else { at };
-        let flying = self.flying.front().map(|&(at, from, _)| resting(at, from));
+        let flying = self.arrival().map(|(at, _)| at);
         let timers = self.net.hosts.iter_mut().filter_map(|host| {
             host.engine.move_idle_deadlines();
             let has_room = host.cable.has_room_for_more();
@@ -457,136 +488,4 @@ fn without_losses_nobody_wakes_for_a_probe() {
         }
     }
     assert_eq!(link.packets, [100, 100]);
-}
-
-/// Returns a NAK of B for the packet with this PSN.
-fn nak(net: &Net, psn: Psn) -> Packet {
-    let aeth = Aeth { syndrome: Syndrome::Nak(NakCode::PsnSequenceError), msn: Default::default() };
-    net.packet(B, Body::Rc(Rc::Ack(aeth)), psn)
-}
-
-#[test]
-fn a_second_nak_is_obeyed_when_the_answer_to_the_first_should_be_there() {
-    let mut link = Link::warm();
-    let first = first_psn(&link);
-    post(&mut link, SEND, 1);
-    link.work(&mut |_| true);
-    // B was told nothing, but it says that the first packet is missing, again and again.
-    let mut again = Vec::new();
-    for _ in 0..90 {
-        link.net.now = link.net.now + Duration::from_micros(1);
-        let nak = nak(&link.net, first);
-        link.net.inject(B, &nak, &[]);
-        let before = link.packets[A];
-        link.work(&mut |_| true);
-        if link.packets[A] > before {
-            again.push(link.net.now);
-        }
-    }
-    assert!(link.packets[A] <= 4 * 5, "{} packets", link.packets[A]);
-    assert!(again.len() >= 2, "{again:?}");
-    assert!(again.windows(2).all(|pair| pair[1].0 - pair[0].0 >= 2 * DELAY.as_nanos() as u64));
-}
-
-/// Sends a request that is never executed, and NAKs for it all the time. Returns how long it takes
-/// to fail. `answers` tells when B acknowledges one more packet.
-fn time_to_fail(retry_cnt: u8, answers: &[Duration]) -> Duration {
-    let mut net = Net::connected_with(|attr| attr.retry_cnt = retry_cnt, |_| {});
-    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
-    let first = net.expected(B);
-    net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 100_000)]));
-    let start = net.now;
-    let mut answered = 0;
-    for step in 0..100_000 {
-        net.now = start + step * TIMEOUT / 50;
-        net.work(A);
-        net.hosts[A].cable.frames.clear();
-        let done = net.hosts[A].statuses();
-        if let Some(done) = done.first() {
-            assert_eq!(*done, (1, RetryExc));
-            return Duration::from_nanos(net.now.0 - start.0);
-        }
-        answered += u32::from(answers.get(answered as usize).is_some_and(|at| start + *at <= net.now));
-        let nak = nak(&net, first.add(answered));
-        net.inject(B, &nak, &[]);
-    }
-    panic!("it never fails");
-}
-
-#[test]
-fn a_request_fails_when_nothing_was_answered_for_so_long_and_not_before() {
-    for retry_cnt in [0, 1, 2, 7] {
-        let promised = TIMEOUT * (u32::from(retry_cnt) + 1);
-        let took = time_to_fail(retry_cnt, &[]);
-        assert!(took >= promised && took <= promised + promised / 10, "{retry_cnt}: {took:?}");
-        // Each answer begins the time anew.
-        let answers: Vec<Duration> = (1..=5).map(|n| promised * 9 / 10 * n).collect();
-        let took = time_to_fail(retry_cnt, &answers);
-        let promised = answers[4] + promised;
-        assert!(took >= promised && took <= promised + promised / 10, "{retry_cnt}: {took:?}");
-    }
-}
-
-#[test]
-fn who_waits_for_a_rate_spends_no_retry() {
-    let mut net = Net::connected_with(|attr| attr.retry_cnt = 0, |_| {});
-    save::replace_none();
-    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
-    let first = net.expected(B);
-    net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 2048)]));
-    net.work(A);
-    net.hosts[A].cable.frames.clear();
-    // The QP has used up its rate for ten timeouts.
-    let bytes = std::num::NonZeroU64::new(1_000_000_000);
-    let limit = RateLimit { bytes, messages: None, burst: Duration::from_millis(1) };
-    net.hosts[A].engine.set_qp_rate(net.now, a.device, a.qpn, &limit).unwrap();
-    let place = QpRef { device: a.device.0, qpn: a.qpn };
-    net.hosts[A].engine.core.schedule.rates.charge_qp(place, 11_000_000, 0);
-    let nak = nak(&net, first);
-    net.inject(B, &nak, &[]);
-    let start = net.now;
-    net.settle();
-    assert_eq!(net.hosts[A].statuses(), [(1, Success)]);
-    let took = Duration::from_nanos(net.now.0 - start.0);
-    assert!(took > 5 * TIMEOUT, "it has waited {took:?}");
-    assert_eq!((net.hosts[A].counters().timeouts, net.hosts[A].counters().naks_sequence_in), (0, 1));
-}
-
-#[test]
-fn probes_of_many_queue_pairs_are_bounded_and_those_of_other_devices_are_not_concerned() {
-    const QPS: u64 = 10_000;
-    save::replace_none();
-    let mut net = Net::new(QpType::Rc);
-    let Host { engine, end, log, cable, .. } = &mut net.hosts[A];
-    let many = engine.add_device(Limits { max_qp: 1 << 14, ..Limits::default() });
-    engine.set_gid(many, 0, Some(Gid::from_ipv4([10, 0, 0, 9]).into())).unwrap();
-    engine.set_mac(many, Mac([2, 0, 0, 0, 0, 9])).unwrap();
-    let pd = engine.alloc_pd(many, OWNER).unwrap();
-    // Nobody has this address. The local ACK timeout is 2.1 s.
-    let peer = End { gid: Gid::from_ipv4([10, 0, 0, 77]), ..end.clone() };
-    let attr = QpAttr { timeout: 19, hop_limit: 1, ..attr_to(&peer) };
-    let start = net.now;
-    let alone = (end.device, end.qpn);
-    let init = qp_init(pd);
-    let others: Vec<_> = (0..QPS).map(|_| (many, engine.create_qp(many, init).unwrap())).collect();
-    for (device, qpn) in others.into_iter().chain([alone]) {
-        for (state, mask) in [(QpState::Init, TO_INIT), (QpState::Rtr, TO_RTR), (QpState::Rts, TO_RTS)] {
-            engine.modify_qp(start, device, qpn, mask, &QpAttr { state, ..attr }, log).unwrap();
-        }
-        let (op, payload) = (write_to(peer.remote(0)), Payload::Inline(b"x"));
-        let request = SendRequest { id: 1, signaled: true, solicited: false, fence: false, op, payload };
-        engine.post_send(start, device, OWNER, qpn, &request, log).unwrap();
-    }
-    let second = 1_000_000_000;
-    let mut now = start;
-    while now.0 < start.0 + second {
-        while engine.poll(now, u64::MAX, log) | engine.transmit(now, 1000, cable, log) {}
-        cable.frames.clear();
-        now = engine.poll_timeout().unwrap();
-    }
-    let [probes, of_alone] = [many, alone.0].map(|device| engine.counters(device).roce_adp_retrans);
-    println!("{probes} probes of {QPS} QPs in a second");
-    assert!((QPS..=second / 10_000).contains(&probes), "{probes}");
-    // 4, 8, 16, 32, 64, 128, 256 and 512 ms after each other, with up to 10 % more.
-    assert!((7..=8).contains(&of_alone), "{of_alone}");
 }
