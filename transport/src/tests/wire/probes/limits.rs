@@ -166,7 +166,7 @@ fn a_probe_that_is_due_survives_a_suspension_and_ends_with_its_queue_pair() {
     let attr = QpAttr { state: QpState::Err, ..link.net.attr(A) };
     link.net.hosts[A].modify(link.net.now, AttrMask::STATE, attr);
     link.run(|_| false);
-    assert_eq!(link.net.hosts[A].statuses(), [(0, WcStatus::WrFlushErr)]);
+    assert_eq!(link.net.hosts[A].statuses(), [(0, WcStatus::Flush)]);
     assert_eq!((link.packets[A], link.net.hosts[A].counters().roce_adp_retrans), (5, 0));
 }
 
