@@ -66,7 +66,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let Some(longest) = self.longest_silence() else { return NEVER };
         let patience = Patience {
             timeout: self.conn.round_trip.probe_timeout(),
-            waiting: self.schedule.deadlines.waiting(self.place.device),
+            // The QP's own timer may just have expired.
+            waiting: self.schedule.deadlines.waiting(self.place.device).max(1),
             answers: self.answers_to_probe(),
             longest,
             seed: u64::from(self.place.qpn.number()) << 40,
