@@ -171,8 +171,8 @@ impl Probes {
 
     /// Returns how long to wait before the next probe.
     ///
-    /// All QPs of a device that wait together get one packet in each [`SPACING`] at most, as a probe
-    /// or an answer to one. The result is no longer than the local ACK timeout.
+    /// All QPs of a device that wait together get one packet in each [`SPACING`] at most, as a
+    /// probe or an answer to one. The result is no longer than the local ACK timeout.
     fn interval(&self, patience: Patience) -> Duration {
         let Patience { timeout, waiting, answers, longest, seed } = patience;
         let nanos = |time: Duration| time.as_nanos() as u64;

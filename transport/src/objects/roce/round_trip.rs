@@ -89,8 +89,8 @@ impl RoundTrip {
         }
     }
 
-    /// Records that everything outstanding is sent again. An answer does not tell to which packet it
-    /// is.
+    /// Records that everything outstanding is sent again. An answer does not tell to which packet
+    /// it is.
     pub(crate) fn all_sent_again(&mut self) {
         self.timed = None;
     }

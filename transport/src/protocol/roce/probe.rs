@@ -145,8 +145,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 
     /// Handles an acknowledge that was repeated: the peer has executed no more.
     ///
-    /// It answers a duplicate, if packets are not reordered on the way. If that is a probe, all that
-    /// was sent before it has arrived or is lost.
+    /// It answers a duplicate, if packets are not reordered on the way. If that is a probe, all
+    /// that was sent before it has arrived or is lost.
     pub(super) fn peer_has_no_more(&mut self, now: Instant) {
         if self.shows_loss() && self.may_probe() {
             self.try_again(now, Cause::Silence);

@@ -50,8 +50,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Retransmits everything outstanding, unless this was just done.
     ///
     /// After as many timeouts without progress as the QP allows, its first request fails. Other
-    /// causes spend no retry: losses cost time, but not the connection. Without a local ACK timeout,
-    /// NAKs do, because nothing else ends the request.
+    /// causes spend no retry: losses cost time, but not the connection. Without a local ACK
+    /// timeout, NAKs do, because nothing else ends the request.
     pub(super) fn try_again(&mut self, now: Instant, cause: Cause) {
         let roce = &mut *self.conn;
         let state = &mut roce.requester;
@@ -91,8 +91,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             state.narrow();
         }
         self.counters.retries += 1;
-        // Only progress restarts the local ACK timeout. It stops until the packets are sent. An engine of this process is known to
-        // exist, and reports what it lacks: a ring was full, or a pinned region was revoked.
+        // Only progress restarts the local ACK timeout. It stops until the packets are sent. An
+        // engine of this process is known to exist, and reports what it lacks: a ring was full, or
+        // a pinned region was revoked.
         match cause == Cause::Timeout || roce.is_near {
             true => roce.send_again(&self.qp.requester.queue),
             false => roce.go_back(now, &self.qp.requester.queue),
