@@ -93,7 +93,11 @@ impl Probes {
     }
 
     /// Begins to wait for an answer to what is sent now. Nothing was waited for before.
-    pub(crate) fn begin(&mut self, now: Instant) {
+    ///
+    /// `at` then leaves out what makes the first interval longer only at times.
+    pub(crate) fn begin(&mut self, now: Instant, timeout: Duration, waiting: usize, longest: Duration) {
+        let spaced = Duration::from_nanos((SPACING.as_nanos() as u64).saturating_mul(waiting as u64));
+        self.at = now + timeout.max(spaced).min(longest);
         self.tried_at = now;
         if !self.is_asked {
             self.answered_at = now;
@@ -228,7 +232,9 @@ mod tests {
     #[test]
     fn a_loss_counts_when_the_peer_is_silent_for_longer_than_before() {
         let mut probes = Probes::new();
-        probes.begin(micros(1000));
+        let Patience { timeout, longest, .. } = patience(1, 1, 0);
+        probes.begin(micros(1000), timeout, 1, longest);
+        assert_eq!(probes.at, micros(1100));
         probes.sent(micros(1100), psn(10));
         probes.sent(micros(1300), psn(10));
         probes.answered(micros(1400), psn(1), false);

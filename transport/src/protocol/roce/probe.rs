@@ -80,10 +80,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// The QP's timer is early. When it expires, the QP decides whether the peer is silent.
     fn expect_answer(&mut self, now: Instant) {
         let Some(longest) = self.longest_silence() else { return };
-        let QpCtx { qp, times, conn, .. } = self;
+        let QpCtx { qp, times, conn, schedule, place, .. } = self;
         conn.round_trip.begin_with(|| times.get(qp.dgid));
-        conn.probes.begin(now);
-        conn.probes.at = now + conn.round_trip.probe_timeout().min(longest);
+        let timeout = conn.round_trip.probe_timeout();
+        conn.probes.begin(now, timeout, schedule.deadlines.waiting(place.device), longest);
         self.follow_deadlines();
     }
 
