@@ -132,7 +132,8 @@ impl Probes {
     /// count earlier than before.
     #[inline]
     pub(crate) fn answered(&mut self, now: Instant, una: Psn, is_measured: bool) -> bool {
-        let is_usual = !self.is_asked && (self.backoff == 0 || !is_measured) && self.at != NEVER;
+        let is_probed = self.is_asked || self.end.is_some();
+        let is_usual = !is_probed && (self.backoff == 0 || !is_measured) && self.at != NEVER;
         if self.is_asked {
             let pause = Duration::from_nanos(now.0.saturating_sub(self.answered_at.0));
             self.pause = self.pause.max(pause);
