@@ -2,8 +2,8 @@
 //! timers.
 //!
 //! The algorithm has two timers and a counter of bytes. They are evaluated when a notification
-//! comes, and when the QP has a turn. The result is that of an implementation with real timers
-//! (`tests.rs` has one), so a QP that does nothing costs nothing.
+//! comes, and when the QP has a turn. The rate is then that of an implementation with real timers
+//! (`tests.rs` has one). A QP that does nothing costs nothing.
 //!
 //! Source: Zhu et al., SIGCOMM 2015, 3 and figure 7. One rule is added: [`ReactionPoint::notified`]
 //! says it.
@@ -133,6 +133,8 @@ impl ReactionPoint {
         let by = u128::from(self.current) * u128::from(self.alpha) / u128::from(2 * u64::from(ONE));
         let least = parameters.rp_min_rate.max(delivered / 2);
         self.current = (self.current - by as u64).max(least);
+        // The lowest rate may have been raised since.
+        self.target = self.target.max(self.current);
         let stays = u64::from(self.alpha) * u64::from(parameters.rp_dce_tcp_g);
         let grows = u64::from(ONE) * u64::from(DCQCN_UNIT - parameters.rp_dce_tcp_g);
         self.alpha = ((stays + grows) / u64::from(DCQCN_UNIT)) as u32;

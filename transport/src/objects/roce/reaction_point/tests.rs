@@ -301,6 +301,19 @@ fn an_odd_state_neither_stops_a_qp_nor_takes_long() {
 }
 
 #[test]
+fn a_rate_from_before_the_lowest_rate_was_raised_can_be_saved() {
+    let before = Dcqcn { rp_min_rate: Dcqcn::LOWEST_RATE, ..Dcqcn::default() };
+    let mut point = ReactionPoint::new(Instant(0), NOTHING, &before);
+    for it in 1..2000 {
+        point.notified(Instant(it * 50_000), NOTHING, &before);
+    }
+    assert_eq!(point.rate(), Dcqcn::LOWEST_RATE);
+    let after = Dcqcn { rp_min_rate: 1_250_000_000, ..before };
+    point.notified(Instant(100_050_000), NOTHING, &after);
+    assert!(point.rate() == after.rp_min_rate && point.is_possible(), "{point:?}");
+}
+
+#[test]
 fn a_worker_that_is_late_does_not_cost_the_rate() {
     let parameters = Dcqcn::default();
     for notifications in [3, 6, 10] {
