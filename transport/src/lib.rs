@@ -72,8 +72,8 @@
 //!    connection. A response goes to the requester's half, a request to the responder's.
 //! 4. The responder compares PSNs. An expected request gets the same decision as on the same host,
 //!    with a packet as the segment. A duplicate is acknowledged or answered again, but not executed
-//!    again. (A READ is executed again; results of atomics are remembered.) A request out of
-//!    sequence gets one NAK.
+//!    again. (A READ is executed again; results of atomics are remembered.) A request ahead of a
+//!    gap is held until the gap is filled, and there is a NAK for the gap.
 //! 5. The responder sends in its own turns: responses in order, then a NAK or an acknowledge of
 //!    everything. A NAK that ends the connection takes the QP to ERR, and is the last packet that
 //!    it sends.
@@ -163,8 +163,8 @@
 //!    (`outstanding.rs`), QPs, shared receive queues, groups, the device itself and the port.
 //!    `roce/`, `uc.rs` and `iwarp/` are the states of connections, and `service.rs` selects one.
 //! 6. `agenda/`: pending work and its order. Turns (`schedule.rs`), deadlines, tasks for all QPs of
-//!    a device (`sweeps.rs`), multicast packets that wait (`fan_out.rs`), and questions to the
-//!    caller (`drains.rs`).
+//!    a device (`sweeps.rs`), multicast packets that wait (`fan_out.rs`), memory of packets ahead
+//!    of gaps (`reorder.rs`), and questions to the caller (`drains.rs`).
 //! 7. `message/`: rules of all services. `segmentation.rs` chooses the next segment of a request.
 //!    Its responder takes it by `accept.rs`: `verdict.rs` checks it, `effect.rs` and `transfer.rs`
 //!    execute it, and `arrival.rs` updates the QP. `departure.rs` updates the requester. `ctx.rs`
@@ -212,7 +212,7 @@
 //! A connection has one deadline, because only one thing can be due at a time. Its state tells
 //! which: the end of the ACK timeout, of an RNR wait, or of the silence at the beginning of a
 //! stream. A transport kind that needs two deadlines has to keep them itself, and report the
-//! earlier one.
+//! earlier one. RoCE does so: the other one is a delayed NAK (`objects/roce/reorder.rs`).
 //!
 //! # Receives
 //!
@@ -242,9 +242,8 @@
 //!   and `protocol/roce/retry.rs` (a second deadline). QPs wait in `agenda/schedule/delays.rs`.
 //!   Marks arrive in `protocol/roce/responder_rx.rs` and `protocol/uc/roce.rs`. Notifications pass
 //!   through `engine/arrive.rs` and `protocol/roce/responder_tx.rs`.
-//! * Selective repeat: the files of requester and responder in `protocol/roce/`.
-//!   `message/verdict.rs` then accepts a segment that does not follow the one before.
-//!   `message/receive.rs` then claims a receive that is not the first of the queue.
+//! * Selective repeat: the requester's files in `protocol/roce/`. The responder holds packets ahead
+//!   of a gap already (`protocol/roce/reorder.rs`).
 //!
 //! Each feature also changes the record, in the `save.rs` beside the state that it adds. The name
 //! of an operation is in `save/record/request.rs`. A new name changes the version of the format

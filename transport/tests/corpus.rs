@@ -13,6 +13,11 @@ fn responders() {
 }
 
 #[test]
+fn reordered_sequences() {
+    replay::replay("reorder", engine::reorder);
+}
+
+#[test]
 fn requesters() {
     replay::replay("requester", engine::requester);
 }

@@ -10,6 +10,8 @@ mod edits;
 mod packets;
 #[path = "engine/peer.rs"]
 mod peer;
+#[path = "engine/reorder.rs"]
+mod reorder;
 #[path = "engine/restore.rs"]
 mod restore;
 #[path = "engine/stream.rs"]
@@ -17,6 +19,7 @@ mod stream;
 #[path = "engine/world.rs"]
 mod world;
 
+pub use reorder::reorder;
 pub use restore::restore;
 pub use stream::stream;
 

@@ -10,7 +10,7 @@ mod packet;
 mod stack;
 mod tcp;
 
-pub use engine::{requester, responder, restore, stream};
+pub use engine::{reorder, requester, responder, restore, stream};
 pub use iwarp::{fpdu, mpa_set_up, rdmap};
 pub use packet::packet;
 pub use stack::stack;

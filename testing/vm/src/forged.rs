@@ -44,7 +44,7 @@ fn packets(pair: &mut Pair) -> Result<()> {
     let patience = pair.patience(4);
     for (kind, counters) in [
         ("from a stranger's address", &["drop_source"][..]),
-        ("with odd PSNs", &["duplicates", "out_of_order"]),
+        ("with odd PSNs", &["duplicates", "out_of_sequence"]),
         ("with a wrong ICRC", &["icrc"]),
         ("to no QP", &["drop_no_qp"]),
         ("from the victim's own address", &["drop_spoofed"]),

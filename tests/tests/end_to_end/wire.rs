@@ -249,7 +249,7 @@ fn forged_packets_change_nothing_and_are_counted() {
     let keep = |_: &mut [u8]| {};
     let s = &mut stranger;
     let psn = |n| with(&|p| p.bth.psn = Psn::truncate(n));
-    s.refused("a PSN of the future", transport("out_of_order"), psn(1001), keep);
+    s.refused("a PSN of the future", transport("out_of_sequence"), psn(1001), keep);
     s.refused("a PSN of the past", transport("duplicates"), psn(999), keep);
     let gid = Gid::from_ipv4([10, 0, 0, 0x98]);
     s.refused("another source", transport("drop_source"), with(&|p| p.path.src = gid), keep);

@@ -49,6 +49,10 @@ pub(crate) enum Fate {
     /// Nothing of the message has been executed. (An XRC target has taken note of the queue that
     /// the message names. That makes no difference when the message is handled again.)
     NeedsDrain,
+    /// The packet came ahead of a gap. The caller holds it until the gap is filled.
+    ///
+    /// Nothing has happened so far, and the packet was not counted.
+    Early,
 }
 
 /// Work that waits for an answer.

@@ -19,6 +19,7 @@ mod save;
 
 use crate::agenda::deadlines::Deadlines;
 use crate::agenda::rates::Rates;
+use crate::agenda::reorder::ReorderMemory;
 use crate::base::dcqcn::Dcqcn;
 use crate::base::qp_ref::QpRef;
 use crate::base::time::Instant;
@@ -444,6 +445,8 @@ pub(crate) struct Schedule {
     pub(crate) rates: Rates,
     /// Parameters of congestion control, if it is on.
     pub(crate) dcqcn: Option<Dcqcn>,
+    /// Memory of packets that came ahead of gaps.
+    pub(crate) reorder: ReorderMemory,
     /// QPs whose requests end in slices.
     pub(crate) flushes: Flushes,
     /// Shared queues with receives for waiting senders.
@@ -460,6 +463,7 @@ impl Schedule {
     /// Removes a device, and returns its deadlines.
     pub(crate) fn forget(&mut self, device: u32) -> BTreeSet<(Instant, Qpn)> {
         self.rates.forget_qps(device);
+        self.reorder.forget(device);
         self.local.forget(device);
         self.wire.forget(device);
         self.flushes.forget(device);

@@ -12,6 +12,7 @@ use crate::protocol::ud::roce::receive_ud;
 use crate::protocol::{roce, uc};
 use crate::verbs::attr::QpType;
 use crate::verbs::completion::Sink;
+use vrdma_wire::ecn::Ecn;
 use vrdma_wire::num::Pkey;
 use vrdma_wire::roce::{Body, Parsed};
 
@@ -36,8 +37,12 @@ impl<R: Region> Engine<R> {
         if device.held > 0 && device.qp(place.qpn).is_some_and(|qp| qp.held > 0) {
             device.counters.packets_in += 1;
             self.core.hold(place, frame);
-        } else if self.deliver(now, place, parsed, PostedReceives::MayComeYet, sink) == Fate::NeedsDrain {
-            self.core.hold(place, frame);
+            return;
+        }
+        match self.deliver(now, place, parsed, PostedReceives::MayComeYet, sink) {
+            Fate::Done => {}
+            Fate::NeedsDrain => self.core.hold(place, frame),
+            Fate::Early => self.hold_early(now, place, parsed, frame, sink),
         }
     }
 
@@ -64,6 +69,11 @@ impl<R: Region> Engine<R> {
             self.core.schedule.rates.see(now);
         }
         let (packet, data) = (&parsed.packet, (None, InterWorkerPayload::Bytes(parsed.payload)));
+        // A packet that waited for receives comes here twice.
+        let is_marked = Ecn::of(packet.path.traffic_class) == Ecn::Experienced;
+        if is_marked && posted == PostedReceives::MayComeYet {
+            congestion::marked(self.core.known(place, sink), now, packet);
+        }
         if let Some(body) = roce::body_for(service, &packet.body) {
             return roce::receive(self.core.known(place, sink), now, packet, data, body, posted);
         }
@@ -80,7 +90,7 @@ impl<R: Region> Engine<R> {
                 self.core.port.counters.congestion_notifications += 1;
                 congestion::notified(self.core.known(place, sink), now, packet);
             }
-            _ => device.counters.drop_service += 1,
+            _ => self.core.devices.known_device(place.device).counters.drop_service += 1,
         }
         Fate::Done
     }

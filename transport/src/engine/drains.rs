@@ -104,7 +104,12 @@ impl<R: Region> Engine<R> {
         }
         // Its ICRC was checked too. For a frame from a record, both were checked again.
         let parsed = Packet::parse(frame).expect("a frame that is held was parsed when it came");
-        let fate = self.deliver(now, place, &parsed, PostedReceives::AllTaken, sink);
-        debug_assert_eq!(fate, Fate::Done, "who has looked does not ask");
+        match self.deliver(now, place, &parsed, PostedReceives::AllTaken, sink) {
+            Fate::Done => {}
+            Fate::Early => self.hold_early(now, place, &parsed, frame, sink),
+            Fate::NeedsDrain => unreachable!("who has looked does not ask"),
+        }
+        // What waited kept what is held from being executed.
+        self.look_at_early(place, sink);
     }
 }

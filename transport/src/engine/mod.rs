@@ -17,6 +17,7 @@ mod panicked;
 mod post;
 mod qps;
 mod rates;
+pub(crate) mod reorder;
 mod run;
 mod save;
 mod srqs;

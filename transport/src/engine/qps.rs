@@ -13,7 +13,7 @@ use crate::objects::qp::Direction;
 use crate::objects::qp::entry::QpEntry;
 use crate::objects::qp::{Qp, state};
 use crate::verbs::attr::{AttrMask, QpAttr, QpInit, QpState, QpType};
-use crate::verbs::completion::Sink;
+use crate::verbs::completion::{NoSink, Sink};
 use vrdma_wire::num::Qpn;
 
 impl<R: Region> Engine<R> {
@@ -58,6 +58,7 @@ impl<R: Region> Engine<R> {
         self.core.devices.find(device)?.qp(qpn).ok_or(Error::NotFound)?;
         self.core.devices.detach_from_all(device, qpn)?;
         let place = QpRef { device: device.0, qpn };
+        self.core.known(place, &mut NoSink).drop_early();
         let (qp, _) = self.core.devices.known_mut(place);
         let (ready, answer_due, turn_due) = (qp.requester.ready, qp.answer_due, qp.turn_due);
         if qp.timer != NEVER {
@@ -187,6 +188,8 @@ impl<R: Region> Engine<R> {
                     borrowed.conn.resize(borrowed.qp.max_dest_rd_atomic);
                 }
                 if mask.contains(AttrMask::AV) {
+                    // What is held came from the old address.
+                    borrowed.drop_early();
                     self.choose_transport(place);
                 }
             }
@@ -202,7 +205,9 @@ impl<R: Region> Engine<R> {
 
     /// Drops everything pending, and resets the QP.
     fn reset_qp(&mut self, place: QpRef, sink: &mut impl Sink) {
-        self.core.known(place, sink).disarm();
+        let mut borrowed = self.core.known(place, sink);
+        borrowed.disarm();
+        borrowed.drop_early();
         self.drop_requests(place);
         self.give_windows_up(place);
         self.core.devices.known_device(place.device).qps.known(place.qpn).reset();

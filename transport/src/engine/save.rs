@@ -3,7 +3,7 @@
 use crate::agenda::drains::Drains;
 use crate::agenda::fan_out::FanOuts;
 use crate::agenda::schedule::Schedule;
-use crate::agenda::sweeps::Task;
+use crate::agenda::sweeps::{Sweep, Task};
 use crate::base::id::DeviceId;
 use crate::base::memory::Region;
 use crate::base::qp_ref::QpRef;
@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::message::core::Core;
 use crate::objects::device::Devices;
 use crate::objects::port::Port;
+use crate::objects::qp::entry::QpEntry;
 use crate::save::record::{self, Record, VERSION};
 use crate::save::{RestoreError, Violation, same_names};
 
@@ -83,6 +84,7 @@ impl<R: Region> Engine<R> {
             let of_device = |violation| RestoreError::from(violation).of_device(sweep.device);
             engine.restore_sweep(sweep).map_err(of_device)?;
         }
+        engine.restore_reorder()?;
         engine.restore_timers();
         engine.restore_flushes();
         Ok(engine)
@@ -100,6 +102,28 @@ impl<R: Region> Engine<R> {
             return Err(Violation::Sweep);
         }
         self.sweeps.restore(sweep, device.limits.max_qp)
+    }
+
+    /// Accounts what QPs hold ahead of gaps.
+    fn restore_reorder(&mut self) -> Result<(), RestoreError> {
+        let Core { devices, schedule, .. } = &mut self.core;
+        for index in 0..devices.indices() {
+            let Some(device) = devices.get(index) else { continue };
+            // It rests until it is told to go on, and until that has reached all its QPs.
+            let goes_on = |it: &Sweep| it.device == index && it.task == Task::GoOn;
+            let rests = device.suspended || self.sweeps.0.iter().any(goes_on);
+            for QpEntry { qp, service } in device.qps.iter() {
+                let Some(buffer) = service.held_early() else { continue };
+                let place = QpRef { device: index, qpn: qp.qpn };
+                let done = match !rests && buffer.is_forgotten(qp) {
+                    true => Err(Violation::Lost),
+                    false => schedule.reorder.restored(place, buffer.place, buffer.held()),
+                };
+                let of_qp = |it| RestoreError::from(it).of_qp(qp.qpn.number()).of_device(index);
+                done.map_err(of_qp)?;
+            }
+        }
+        Ok(())
     }
 
     /// Arms the deadlines of QPs.

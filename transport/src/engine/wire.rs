@@ -415,7 +415,15 @@ impl<R: Region> Engine<R> {
                 spent += 1;
                 continue;
             }
-            let (left, credit) = (budget - spent, borrowed.schedule.wire.credit(place.device));
+            if direction == Direction::Answers && borrowed.holds_early() {
+                // The other half is for answers.
+                let most = borrowed.schedule.wire.credit(place.device) / 2;
+                let (count, cost) = self.execute_early(now, place, most, sink);
+                self.core.schedule.wire.spend(place.device, direction, cost);
+                spent += count;
+                borrowed = self.core.known(place, sink);
+            }
+            let (left, credit) = (budget.saturating_sub(spent), borrowed.schedule.wire.credit(place.device));
             let mut outlet = Metered::new(outlet, credit, limit, pace);
             let (packets, requests, copied) = match (borrowed.qp.transport, borrowed.qp.service()) {
                 // Nothing of a stream is lost. It waits until the link is up.

@@ -55,6 +55,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         self.qp.requester.ended();
         self.qp.requester.notify_drained = false;
         self.conn.stop(self.qp.requester.psn);
+        self.drop_early();
         if self.qp.transport == TransportKind::Tcp {
             // The stream ends in the QP's turn.
             self.make_answer_due();

@@ -18,6 +18,7 @@ pub(crate) mod mirror;
 pub(crate) mod outlet;
 pub(crate) mod pair;
 pub(crate) mod receive;
+mod reorder;
 pub(crate) mod segmentation;
 pub(crate) mod step;
 pub(crate) mod transfer;

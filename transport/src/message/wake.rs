@@ -33,6 +33,7 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
             Wait::Receive | Wait::Woken if has_time => Wait::Woken,
             _ => {
                 self.disarm();
+                self.arm_nak();
                 Wait::No
             }
         };

@@ -29,6 +29,7 @@ use crate::objects::iwarp::state::RcTcp;
 use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
+use crate::objects::roce::reorder::ReorderBuffer;
 use crate::objects::roce::state::RcRoce;
 use crate::objects::uc::UcRoce;
 use crate::save::{Violation, record};
@@ -172,6 +173,14 @@ impl Service {
         }
     }
 
+    /// Returns the buffer of requests that came ahead of a gap, if the QP has had any.
+    pub(crate) fn held_early(&self) -> Option<&ReorderBuffer> {
+        match self {
+            Service::Rc(Some(roce)) => roce.reorder.as_deref(),
+            Service::Rc(None) | Service::Uc(_) | Service::Ud | Service::Tcp(_) => None,
+        }
+    }
+
     /// Returns the state of a reliable connection on RoCE. Only code of that transport kind calls
     /// it.
     #[inline]
@@ -217,6 +226,11 @@ pub(crate) trait ConnState {
 
     /// Whether there is a request to send, if the QP's state allows it.
     fn has_work(&self, qp: &Qp) -> bool;
+
+    /// Returns the buffer of requests that came ahead of a gap, if the QP has had any.
+    fn reorder(&mut self) -> Option<&mut ReorderBuffer> {
+        None
+    }
 }
 
 /// Whether the QP's first request may be sent, and waits for nothing.
@@ -234,6 +248,10 @@ fn may_send_rest(qp: &Qp) -> bool {
 impl ConnState for RcRoce {
     fn stop(&mut self, psn: Psn) {
         self.start(psn, &List::EMPTY);
+    }
+
+    fn reorder(&mut self) -> Option<&mut ReorderBuffer> {
+        self.reorder.as_deref_mut()
     }
 
     #[inline]
@@ -268,6 +286,13 @@ impl ConnState for Service {
             Service::Rc(Some(roce)) => ConnState::stop(&mut **roce, psn),
             Service::Tcp(tcp) => ConnState::stop(&mut **tcp, psn),
             Service::Rc(None) | Service::Uc(_) | Service::Ud => {}
+        }
+    }
+
+    fn reorder(&mut self) -> Option<&mut ReorderBuffer> {
+        match self {
+            Service::Rc(Some(roce)) => roce.reorder.as_deref_mut(),
+            Service::Rc(None) | Service::Uc(_) | Service::Ud | Service::Tcp(_) => None,
         }
     }
 

@@ -184,7 +184,8 @@ fn packets_wait_for_receives_that_are_handed_in_late_and_stay_in_order() {
         net.run();
         assert_eq!(net.hosts[B].statuses(), [(14, OK)]);
         let counters = net.hosts[B].counters();
-        let bad = [counters.rnr_naks_sent, counters.drop_no_receive, counters.out_of_order, counters.uc_gaps];
+        let bad =
+            [counters.rnr_naks_sent, counters.drop_no_receive, counters.out_of_sequence, counters.uc_gaps];
         assert_eq!((bad, counters.packets_in >= 4, net.hosts[A].counters().retries), ([0; 4], true, 0));
         assert_eq!(net.hosts[A].statuses(), [(1, OK), (2, OK), (3, OK), (4, OK)]);
     }

@@ -522,3 +522,24 @@ fn messages_are_shown_as_the_packets_of_two_engines() {
     // Between two engines, the response to the READ acknowledges the SEND, too.
     assert!(here[B][1..] == apart[B]);
 }
+
+#[test]
+fn a_target_holds_packets_that_come_ahead_of_a_gap() {
+    let mut xrc = Xrc::new(true, 1, 2);
+    (0..3).for_each(|id| xrc.receive(id as usize % 2, id, 1 << 16));
+    for (id, queue) in [(10, 0), (11, 1), (12, 0)] {
+        xrc.send(0, id, queue, 100);
+    }
+    let Topology::Packets(net) = &mut xrc.walk.topology else { unreachable!("as it was made") };
+    net.work(A);
+    let frames: Vec<_> = net.hosts[A].cable.frames.drain(..).collect();
+    let device = net.hosts[B].end.device;
+    [1, 2].iter().for_each(|&at| net.deliver(A, &frames[at]));
+    assert_eq!((frames.len(), net.hosts[B].engine.held_early(device).0), (3, 2));
+    net.deliver(A, &frames[0]);
+    net.work(B);
+    assert_eq!(net.hosts[B].engine.held_early(device), (0, 0));
+    xrc.run();
+    assert_eq!(xrc.received(), [(0, 0, OK), (1, 1, OK), (0, 2, OK)]);
+    assert_eq!(xrc.sent(), [(10, OK), (11, OK), (12, OK)]);
+}

@@ -12,7 +12,7 @@ fn to_count(value: u64) -> Result<u64, Violation> {
 }
 
 macro_rules! counters {
-    ($(#[$what:meta])* $type:ident { $($(#[$doc:meta])* $name:ident,)* }) => {
+    ($(#[$what:meta])* $type:ident { $($(#[$doc:meta])* $name:ident $(was $old:literal)?,)* }) => {
         $(#[$what])*
         #[derive(Clone, PartialEq, Eq, Debug)]
         pub struct $type {
@@ -33,7 +33,7 @@ macro_rules! counters {
                 let mut counters = $type::ZERO;
                 for (name, &value) in counts {
                     match name.as_str() {
-                        $(stringify!($name) => counters.$name = to_count(value)?,)*
+                        $(stringify!($name) $(| $old)? => counters.$name = to_count(value)?,)*
                         _ => return Err(Violation::Counter),
                     }
                 }
@@ -166,8 +166,10 @@ Counters {
     drop_source,
     /// Duplicate requests, which are acknowledged or answered again.
     duplicates,
-    /// Requests beyond the expected one.
-    out_of_order,
+    /// Requests that came ahead of a gap: a packet before them is missing or late.
+    out_of_sequence was "out_of_order",
+    /// Requests ahead of a gap that were dropped, because there was no room to hold them.
+    drop_reorder,
     /// Duplicate READs and atomics dropped: none that is remembered matches.
     drop_duplicate,
     /// NAKs answered: a gap in the PSNs.

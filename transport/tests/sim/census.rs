@@ -15,7 +15,14 @@ pub struct Census {
     pub sent: u64,
     /// The packets that were sent before.
     pub resent: u64,
+    /// Of these, the packets with data of READs.
+    pub resent_responses: u64,
+    /// Those of each [`EPOCH`] packets.
+    pub by_epoch: Vec<u64>,
 }
+
+/// Packets of which those that were sent again are counted together.
+pub const EPOCH: u64 = 1000;
 
 impl Census {
     /// Counts a packet that a host sends.
@@ -34,7 +41,13 @@ impl Census {
         self.sent += 1;
         match psn.distance(*last) {
             1.. => *last = psn,
-            _ => self.resent += 1,
+            _ => {
+                self.resent += 1;
+                self.resent_responses += u64::from(!rc.is_request());
+                let epoch = (self.sent / EPOCH) as usize;
+                self.by_epoch.resize(self.by_epoch.len().max(epoch + 1), 0);
+                self.by_epoch[epoch] += 1;
+            }
         }
     }
 }

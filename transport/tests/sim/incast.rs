@@ -24,6 +24,7 @@ fn incast(senders: usize, traffic_class: u8, seed: u64) -> Outcome {
         recv_pause: 0,
         signal_every: 2,
         poison: false,
+        one_way: false,
     };
     let queue = Queue { pace: 80, room: 100_000, ecn_min: 20_000, ecn_max: 80_000 };
     let plan = Plan {

@@ -12,6 +12,7 @@
 //! | [`scenario`] | what happens by a seed, and [`against`] [reference peers](reference) |
 //! | [`stream`], [`unreliable`] | what is posted, and the models of the results |
 //! | [`incast`], [`congestion`] | many senders to one receiver, without and with congestion control |
+//! | [`reordering`] | a link that reorders, and loses nothing |
 //! | [`silence`] | a peer that does not answer |
 //! | [`iwarp`] | iWARP over vrdma's own TCP |
 //!
@@ -34,6 +35,7 @@ mod journal;
 mod link;
 mod memory;
 mod reference;
+mod reordering;
 mod rng;
 mod scenario;
 mod silence;
@@ -164,6 +166,7 @@ fn hard(loss: u32, others: u32, bytes: u64) -> Outcome {
         recv_pause: 0,
         signal_every: 2,
         poison: false,
+        one_way: false,
     };
     let plan = Plan {
         guests: vec![1, 1],
@@ -196,9 +199,9 @@ fn much_arrives(of_each: u64) {
     let outcome = hard(10_000, 10_000, of_each);
     assert_eq!((outcome.streams, outcome.failures), (4, 0));
     assert!(outcome.bytes >= 4 * of_each);
-    let Outcome { frames, took, lost, resent, .. } = outcome;
+    let Outcome { frames, took, lost, resent, resent_responses, .. } = outcome;
     println!(
-        "{frames} frames in {:.2} s of the link; {resent} packets again, {lost} lost",
+        "{frames} frames in {:.2} s of the link; {resent} packets again, {resent_responses} of them of responses, {lost} lost",
         took as f64 / 1e9
     );
     assert!(resent >= lost / 4, "of what is lost, most are requests and data");

@@ -93,6 +93,7 @@ impl Plan {
             recv_pause: rng.pick(&[0, 0, 5, 50, 2000]) * US,
             signal_every: rng.range(1..=4),
             poison: rng.one_in(6),
+            one_way: false,
         };
         let hosts = rng.range(1..=3);
         let mut service = || rng.pick(&[QpType::Rc, QpType::Rc, QpType::XrcSend, QpType::Uc, QpType::Ud]);
@@ -135,6 +136,10 @@ pub struct Outcome {
     /// Packets with requests or data, and those of them that had been sent before.
     pub sent: u64,
     pub resent: u64,
+    /// Of these, the packets with data of READs.
+    pub resent_responses: u64,
+    /// Of each [`EPOCH`](crate::census::EPOCH) packets, those that had been sent before.
+    pub resent_by_epoch: Vec<u64>,
 }
 
 /// A temporary fault of a host, a guest or the link.
@@ -284,6 +289,8 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
         lost: world.link.lost,
         sent: world.census.sent,
         resent: world.census.resent,
+        resent_responses: world.census.resent_responses,
+        resent_by_epoch: world.census.by_epoch.clone(),
         trace: world.trace,
         frames: world.frames,
         failures,

@@ -41,6 +41,8 @@ pub struct Shape {
     pub signal_every: u64,
     /// The last request is one that must fail.
     pub poison: bool,
+    /// All requests are SENDs and WRITEs, so that data go one way alone.
+    pub one_way: bool,
 }
 
 /// How a stream may end early.

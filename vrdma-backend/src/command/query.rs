@@ -60,7 +60,7 @@ impl Command for QueryCounters {
             atomics: engine.atomics().into(),
             receives: engine.receives.into(),
             duplicates: engine.duplicates.into(),
-            out_of_order: engine.out_of_order.into(),
+            out_of_order: engine.out_of_sequence.into(),
             rnr_naks_sent: engine.rnr_naks_sent.into(),
             rnr_naks_received: engine.rnr_naks.into(),
             sequence_naks_sent: engine.naks_sequence.into(),

@@ -69,4 +69,6 @@ pub struct ObjectCounts {
     pub connections: u32,
     pub runs: u64,
     pub pending_requests: u64,
+    pub reorder_packets: u32,
+    pub reorder_bytes: u64,
 }

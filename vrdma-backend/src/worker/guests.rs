@@ -257,6 +257,7 @@ impl Worker {
 
     /// Returns how many objects of each kind a device has.
     pub fn counts(&mut self, id: DeviceId) -> ObjectCounts {
+        let (reorder_packets, reorder_bytes) = self.engine.held_early(id);
         let engine = self.engine.counts(id);
         ObjectCounts {
             channels: self.num_channels(id),
@@ -270,6 +271,8 @@ impl Worker {
             mcast_attached: engine.mcast_attached,
             connections: self.streams.count(id),
             pending_requests: engine.pending_sends + engine.pending_receives,
+            reorder_packets,
+            reorder_bytes,
             ..self.outputs.device(id).counts()
         }
     }

@@ -199,6 +199,26 @@ pub const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        name: "guest_out_of_sequence",
+        help: "RoCE requests of peers that came ahead of a gap: a packet before them is lost or late.",
+        cause: "The network loses or reorders packets to the guest.",
+        kind: Kind::Counter,
+        quantity: Quantity::Count("packets"),
+        scope: Scope::Guest,
+        labels: &[],
+        rows: &[Row { values: &[], sources: &["transport.out_of_sequence"] }],
+    },
+    Family {
+        name: "guest_reorder_memory",
+        help: "Memory of RoCE requests of peers that are held until a packet before them comes.",
+        cause: "It stays high: peers that are gone have left gaps. It is given back when others need it.",
+        kind: Kind::Gauge,
+        quantity: Quantity::Bytes,
+        scope: Scope::Guest,
+        labels: &[],
+        rows: &[Row { values: &[], sources: &["objects.reorder_bytes"] }],
+    },
+    Family {
         name: "guest_rnr_naks",
         help: "RNR NAKs that the guest got (rx), and that its device sent (tx).",
         cause: "The responder's program posts too few receives.",
@@ -274,7 +294,10 @@ pub const FAMILIES: &[Family] = &[
             },
             Row { values: &["no_receive"], sources: &["transport.drop_no_receive", "transport.drop_length"] },
             Row { values: &["access"], sources: &["transport.drop_access", "transport.drop_invalid"] },
-            Row { values: &["overload"], sources: &["transport.drop_held", "transport.drop_fan_out"] },
+            Row {
+                values: &["overload"],
+                sources: &["transport.drop_held", "transport.drop_fan_out", "transport.drop_reorder"],
+            },
         ],
     },
     Family {

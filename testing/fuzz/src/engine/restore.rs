@@ -38,6 +38,10 @@ fn with_all_counters(mut record: Record) -> Record {
     add(&mut record.port.counters, &zero.port.counters);
     add(&mut record.port.malformed, &zero.port.malformed);
     for device in record.devices.iter_mut().flatten() {
+        // Older engines called it so.
+        if let Some(value) = device.counters.remove("out_of_order") {
+            device.counters.entry("out_of_sequence".to_owned()).or_insert(value);
+        }
         zero.devices.iter().flatten().for_each(|zero| add(&mut device.counters, &zero.counters));
     }
     record

@@ -4,6 +4,7 @@ pub(crate) mod congestion;
 pub(crate) mod packet;
 pub(crate) mod psn;
 pub(crate) mod reaction_point;
+pub(crate) mod reorder;
 pub(crate) mod requester_state;
 pub(crate) mod responder_state;
 pub(crate) mod state;

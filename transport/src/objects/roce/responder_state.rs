@@ -88,6 +88,9 @@ pub(crate) struct ResponderState {
     /// Whether a NAK for the expected PSN was sent. Until that packet arrives, all later packets
     /// are dropped without another NAK.
     nak_sent: bool,
+    /// Whether the NAK for the expected PSN was an RNR NAK. The peer then waits, and sends that
+    /// packet and all later ones again.
+    peer_waits: bool,
     /// First PSN of an inter-worker packet for which posts were drained. The packet was dropped in
     /// the meantime.
     pub(crate) looked: Option<Psn>,
@@ -114,6 +117,7 @@ impl ResponderState {
             ack: false,
             unacknowledged: 0,
             nak_sent: false,
+            peer_waits: false,
             looked: None,
             nak: None,
             resources: Box::default(),
@@ -188,9 +192,19 @@ impl ResponderState {
         self.push(Resource { psn, psns, msn: self.msn, kind, state: Pending::First, from: 0, next: 0 });
     }
 
+    /// Records that a packet of a SEND or WRITE came again.
+    ///
+    /// A peer that sends everything again would have an acknowledge of each packet otherwise.
+    pub(crate) fn repeated(&mut self, ack_req: bool) {
+        self.unacknowledged += 1;
+        if ack_req || self.unacknowledged >= ACK_EVERY {
+            self.acknowledge();
+        }
+    }
+
     /// Records that the expected packet arrived.
     fn expected_came(&mut self) {
-        self.nak_sent = false;
+        (self.nak_sent, self.peer_waits) = (false, false);
         // A pending NAK would have acknowledged the earlier packets.
         self.ack |= self.nak.take().is_some();
     }
@@ -230,6 +244,12 @@ impl ResponderState {
     pub(crate) fn not_ready(&mut self, psn: Psn, syndrome: Syndrome) {
         self.nak_sent = false;
         self.nak_once(psn, syndrome);
+        self.peer_waits = true;
+    }
+
+    /// Whether the peer was told to wait for a receive, and has not tried again.
+    pub(crate) fn peer_waits(&self) -> bool {
+        self.peer_waits
     }
 
     /// Makes a NAK due that ends the connection.

@@ -6,6 +6,7 @@ use crate::base::time::{Instant, NEVER};
 use crate::collections::pool::List;
 use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
+use crate::objects::roce::reorder::ReorderBuffer;
 use crate::objects::roce::requester_state::RequesterState;
 use crate::objects::roce::responder_state::ResponderState;
 use vrdma_wire::num::Psn;
@@ -14,6 +15,8 @@ use vrdma_wire::num::Psn;
 pub(crate) struct RcRoce {
     pub(crate) requester: RequesterState,
     pub(crate) responder: ResponderState,
+    /// Requests that came ahead of a gap, since there first was one.
+    pub(crate) reorder: Option<Box<ReorderBuffer>>,
     /// When the timeout of something that has not happened ends, or [`NEVER`]. The QP's timer is
     /// not later than this.
     pub(crate) deadline: Instant,
@@ -33,6 +36,7 @@ impl RcRoce {
         RcRoce {
             requester: RequesterState::new(),
             responder: ResponderState::new(qp.max_dest_rd_atomic),
+            reorder: None,
             deadline: NEVER,
             stays_here: false,
             is_near: false,
@@ -61,6 +65,25 @@ impl RcRoce {
     /// Sets how many READs and atomics the QP takes at once.
     pub(crate) fn resize(&mut self, max_dest_rd_atomic: u8) {
         self.responder.resize(max_dest_rd_atomic);
+    }
+
+    /// Whether anything is held ahead of a gap, or ahead of where one was.
+    #[inline]
+    pub(crate) fn holds(&self) -> bool {
+        self.reorder.as_ref().is_some_and(|buffer| buffer.held().packets > 0)
+    }
+
+    /// Returns when a NAK for a gap is due at the latest, or [`NEVER`].
+    #[inline]
+    pub(crate) fn nak_at(&self) -> Instant {
+        self.reorder.as_ref().map_or(NEVER, |buffer| buffer.nak_at())
+    }
+
+    /// Whether packets of the peer that come ahead of a gap may be held. In this process no ring
+    /// reorders packets.
+    #[inline]
+    pub(crate) fn may_hold(&self) -> bool {
+        !self.is_near && !self.stays_here
     }
 
     /// Whether there is a request to send, if nothing forbids it.

@@ -14,7 +14,6 @@ use crate::objects::roce::state::RcRoce;
 use crate::protocol::allowance::Allowance;
 use crate::protocol::roce::qp::RoceQp;
 use crate::verbs::completion::Sink;
-use vrdma_wire::ecn::Ecn;
 use vrdma_wire::num::Psn;
 use vrdma_wire::roce::{Body, Bth, Packet, Path};
 
@@ -151,32 +150,27 @@ pub(crate) fn paced<R: Region, S>(ctx: &mut QpCtx<'_, R, S>, now: Instant, direc
     }
 }
 
+/// Takes note of a packet of the peer that met congestion.
+#[cold]
+pub(crate) fn marked<R: Region, S: Sink>(ctx: QpCtx<'_, R, S>, now: Instant, packet: &Packet) {
+    let is_of_peer = ctx.qp.is_path_of_peer(&packet.path) && ctx.qp.is_receiving();
+    if ctx.qp.transport != TransportKind::Roce || !ctx.qp.service().is_reliable() || !is_of_peer {
+        return;
+    }
+    let mut qp = ctx.roce();
+    qp.counters.np_ecn_marked_roce_packets += 1;
+    let Some(parameters) = qp.schedule.dcqcn else { return };
+    if !qp.conn.congestion.get_or_insert_default().marked(now, &parameters) {
+        return;
+    }
+    // Responses may wait for their time. The notification goes at once.
+    match qp.schedule.wire.forget_later(qp.place, Direction::Answers) {
+        true => qp.schedule.wire.push(qp.place, Direction::Answers),
+        false => qp.make_answer_due(),
+    }
+}
+
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
-    /// Takes note of it if a packet of the peer met congestion.
-    #[inline]
-    pub(super) fn see_mark(&mut self, now: Instant, packet: &Packet) {
-        if Ecn::of(packet.path.traffic_class) == Ecn::Experienced {
-            self.marked(now);
-        }
-    }
-
-    #[cold]
-    fn marked(&mut self, now: Instant) {
-        self.counters.np_ecn_marked_roce_packets += 1;
-        let Some(parameters) = self.schedule.dcqcn else { return };
-        if !self.qp.is_receiving() {
-            return;
-        }
-        if !self.conn.congestion.get_or_insert_default().marked(now, &parameters) {
-            return;
-        }
-        // Responses may wait for their time. The notification goes at once.
-        match self.schedule.wire.forget_later(self.place, Direction::Answers) {
-            true => self.schedule.wire.push(self.place, Direction::Answers),
-            false => self.make_answer_due(),
-        }
-    }
-
     /// Sends the notification that is due, if there is one (IBTA annex A17.9.3).
     pub(super) fn send_notification(&mut self, allowance: &mut Allowance, outlet: &mut impl PacketOutlet<R>) {
         let Some(congestion) = self.conn.congestion.as_deref_mut() else { return };

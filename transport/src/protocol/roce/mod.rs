@@ -5,7 +5,9 @@
 //! The states are in `objects/roce/`.
 
 pub(crate) mod congestion;
+mod gap;
 pub(crate) mod qp;
+mod reorder;
 mod requester_rx;
 mod requester_tx;
 mod responder_rx;
@@ -63,16 +65,12 @@ pub(crate) fn receive<R: Region, S: Sink>(
         return Fate::Done;
     }
     let mut qp = ctx.roce();
-    // A packet that waited for receives is delivered twice. One of another worker met no switch.
-    if posted == PostedReceives::MayComeYet && part.is_none() {
-        qp.see_mark(now, packet);
-    }
     match Response::of(body, part.map_or(1, |part| part.psns), payload) {
         Some(response) => {
             qp.receive_response(now, packet.bth.psn, response);
             Fate::Done
         }
-        None => qp.receive_request(&packet.bth, (body, srqn), (part, payload), posted),
+        None => qp.receive_request(now, &packet.bth, (body, srqn), (part, payload), posted),
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::agenda::drains::{Fate, PostedReceives};
 use crate::base::inter_worker::{InterWorkerPart, InterWorkerPayload};
 use crate::base::memory::Region;
+use crate::base::time::Instant;
 use crate::message::verdict::{Nak, Refusal, Rejection};
 use crate::objects::roce::packet::{RcRequest, decode};
 use crate::objects::roce::psn::{HALF, ahead};
@@ -21,6 +22,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Handles a request from the peer.
     pub(super) fn receive_request(
         &mut self,
+        now: Instant,
         bth: &Bth,
         (body, srqn): (&Rc, Option<Srqn>),
         data: (Option<InterWorkerPart>, InterWorkerPayload<'_, R>),
@@ -38,33 +40,23 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                     self.nak_for_good(bth.psn, refusal);
                     return Fate::Done;
                 }
-                return self.receive_expected(bth, body, data, posted);
+                return self.receive_expected(now, bth, body, data, posted);
             }
-            distance if distance < HALF => self.receive_early(),
+            distance if distance < HALF => return self.receive_early(data.0.is_some()),
             // A part of the request came before, in other packets. The responder asks for the rest.
             _ if data.0.is_some_and(|part| ahead(self.qp.responder.psn, bth.psn) < part.psns) => {
                 self.ask_again(self.qp.responder.psn, None);
             }
-            _ => self.receive_duplicate(bth.psn, body),
+            _ => self.receive_duplicate(now, bth, body),
         }
         Fate::Done
     }
 
-    /// Handles a request out of sequence: a packet before it is missing.
-    ///
-    /// The NAK names the PSN that is expected, and is sent once.
-    fn receive_early(&mut self) {
-        self.counters.out_of_order += 1;
-        let gap = Syndrome::Nak(NakCode::PsnSequenceError);
-        if self.conn.responder.nak_once(self.qp.responder.psn, gap) {
-            self.counters.naks_sequence += 1;
-            self.make_answer_due();
-        }
-    }
-
     /// Handles a duplicate request, which is acknowledged or answered again.
-    fn receive_duplicate(&mut self, psn: Psn, body: &Rc) {
+    fn receive_duplicate(&mut self, now: Instant, bth: &Bth, body: &Rc) {
         self.counters.duplicates += 1;
+        let psn = bth.psn;
+        self.note_duplicate(now, psn);
         let state = &mut self.conn.responder;
         let request = decode(body, &state.write);
         let answer = request.as_ref().map_or(Answer::Acknowledge, |request| request.op.row().answer);
@@ -72,7 +64,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             (Answer::Data, Some(reth)) => state.read_again(psn, &reth, self.qp.path_mtu),
             (Answer::Once, _) => state.once_again(psn),
             (Answer::Acknowledge | Answer::Data, _) => {
-                state.acknowledge();
+                state.repeated(bth.ack_req);
+                if !state.ack_is_due() {
+                    return;
+                }
                 true
             }
         };
@@ -85,6 +80,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Handles the request packet that is expected.
     fn receive_expected(
         &mut self,
+        now: Instant,
         bth: &Bth,
         body: &Rc,
         (part, payload): (Option<InterWorkerPart>, InterWorkerPayload<'_, R>),
@@ -141,7 +137,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 if !all_taken {
                     return Fate::NeedsDrain;
                 }
-                self.no_receive(bth.psn);
+                self.no_receive(now, bth.psn);
             }
             // The pinned region was revoked. This is as if the packet had not arrived.
             Err(Rejection::Source) => self.ask_again(bth.psn, None),
@@ -172,11 +168,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                     state.write = reth;
                 }
                 state.accepted(last, bth.ack_req);
-                if !state.ack_is_due() {
+                if !state.ack_is_due() && !self.conn.holds() {
                     return;
                 }
             }
         }
+        // In this turn, the packets that are held behind this one are executed too.
         self.make_answer_due();
     }
 
@@ -193,21 +190,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         was_looked
     }
 
-    /// Asks the peer to send the expected packet, at `psn`, again.
-    ///
-    /// `looked` is its PSN if the caller has drained posts for it.
-    pub(super) fn ask_again(&mut self, psn: Psn, looked: Option<Psn>) {
-        let gap = Syndrome::Nak(NakCode::PsnSequenceError);
-        self.counters.naks_sequence += 1;
-        self.conn.responder.ask_again(psn, gap, looked);
-        self.make_answer_due();
-    }
-
     /// Tells the peer to wait for a receive.
-    fn no_receive(&mut self, psn: Psn) {
+    fn no_receive(&mut self, now: Instant, psn: Psn) {
         let timer = RnrTimer::new(self.qp.attr().min_rnr_timer).expect("an attribute of five bits");
         self.counters.rnr_naks_sent += 1;
         self.conn.responder.not_ready(psn, Syndrome::Rnr(timer));
+        self.note_rnr(now);
         self.make_answer_due();
     }
 

@@ -33,15 +33,22 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 
     /// Handles the expiry of the QP's timer.
     pub(crate) fn timer_expired(&mut self, now: Instant) {
+        self.gap_is_old(now);
+        let nak_at = self.conn.nak_at();
         let roce = &mut *self.conn;
         let deadline = roce.deadline;
-        if deadline == NEVER {
+        if deadline > now {
+            let next = deadline.min(nak_at);
+            if next != NEVER {
+                self.arm(next);
+            }
             return;
         }
-        if deadline > now {
-            return self.arm(deadline);
-        }
         roce.deadline = NEVER;
+        if nak_at != NEVER {
+            self.arm(nak_at);
+        }
+        let roce = &*self.conn;
         if self.qp.requester.wait == Wait::Receive {
             self.qp.requester.wait = Wait::No;
             self.counters.retries += 1;

@@ -167,6 +167,9 @@ pub struct RcRoce {
     pub requester: RcRequester,
     /// State of its responses.
     pub responder: RcResponder,
+    /// Requests that came ahead of a gap. (Older records have none.)
+    #[serde(default)]
+    pub reorder: Option<ReorderBuffer>,
     /// Deadline of the connection.
     pub deadline: Option<u64>,
     /// What it knows of congestion. (Versions before 5 have none.)
@@ -214,6 +217,50 @@ pub struct Rate {
     pub measured_at: u64,
     /// Bytes that had got through then.
     pub through: u64,
+}
+
+/// Requests that came ahead of a gap, and what is known of the gap.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReorderBuffer {
+    /// PSN that was expected when the buffer was last looked at.
+    pub base: u32,
+    /// The frames, from that PSN on.
+    pub frames: Vec<Vec<u8>>,
+    /// Number of its place in the line of its device's buffers, or 0 without frames.
+    pub place: u64,
+    /// Packets that came ahead of the gap.
+    pub extent: u16,
+    /// When the first of them came.
+    pub since: u64,
+    /// Whether there was a NAK for the gap.
+    pub asked: bool,
+    /// PSN with which the peer's present repetition began.
+    pub round: Option<u32>,
+    /// Packets of that repetition.
+    pub again: u16,
+    /// When a NAK for the gap is due.
+    pub nak_at: Option<u64>,
+    /// By how much a NAK is delayed.
+    pub tolerance: Lateness,
+    /// By how much it would be delayed because of the present second.
+    pub seen: Lateness,
+    /// When that second began.
+    pub period: u64,
+    /// PSN of the last gap for which there was a NAK, and how late its packet came.
+    pub suspect: Option<(u32, Lateness)>,
+    /// Duplicates since the last NAK.
+    pub repeats: u8,
+    /// Whether the peer sends everything again after a NAK.
+    pub goes_back: bool,
+}
+
+/// How late a packet came, or may come.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Lateness {
+    /// Packets that overtook it.
+    pub packets: u8,
+    /// Nanoseconds after the first of them.
+    pub time: u32,
 }
 
 /// The requester's state.
@@ -266,6 +313,9 @@ pub struct RcResponder {
     pub unacknowledged: u8,
     /// Whether a NAK for the expected PSN was sent.
     pub nak_sent: bool,
+    /// Whether that was an RNR NAK. (Older records do not tell.)
+    #[serde(default)]
+    pub peer_waits: bool,
     /// A NAK that is to be sent.
     pub nak: Option<PendingNak>,
     /// The last READs and atomics, the oldest first.

@@ -217,9 +217,13 @@ fn odd() -> Vec<Record> {
     let mut record = host.engine.save();
     let qp = &mut record.devices[0].as_mut().unwrap().qps[1];
     qp.state = record::QpState::Err;
+    let Some(record::Roce::Rc(roce)) = &mut qp.roce else { panic!("the connection is on the wire") };
+    // It holds nothing any more.
+    roce.reorder = None;
     qp.responder.queue[1].not_understood = true;
     records.push(record);
     records.extend(uc().hosts.map(|host| host.engine.save()));
+    records.push(late());
     let mut pair = on_one_host();
     let [own, peer] = [pair.a.clone(), pair.b.clone()]
         .map(|end| End { qpn: pair.engine.create_qp(end.device, qp_init(end.pd)).unwrap(), ..end });
@@ -230,6 +234,20 @@ fn odd() -> Vec<Record> {
     pair.go(&own, QpState::Reset);
     records.push(pair.engine.save());
     records
+}
+
+/// Returns a record of a QP that holds packets after a gap that was filled late.
+pub(super) fn late() -> Record {
+    let mut net = Net::connected();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 9000)]));
+    net.work(A);
+    let frames: Vec<_> = net.hosts[A].cable.frames.drain(..).collect();
+    for at in [1, 0, 0, 3, 4, 5, 2, 8] {
+        net.deliver(A, &frames[at]);
+        net.work(B);
+    }
+    net.hosts[B].engine.save()
 }
 
 /// Returns a record of idle SRQs of two PDs.

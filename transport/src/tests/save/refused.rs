@@ -1,6 +1,6 @@
 //! Records that no engine can have written. Each is refused with a specific violation.
 
-use super::noticed::groups;
+use super::noticed::{groups, late};
 use super::stories::{on_one_host, on_the_wire, shared_queue, windows};
 use super::*;
 use crate::tests::wire::{A, B};
@@ -386,4 +386,41 @@ fn windows_that_cannot_be_are_refused() {
     for (case, (expected, spoil)) in cases.into_iter().enumerate() {
         assert_eq!(violation(&record, spoil), Some(expected), "case {case}");
     }
+}
+
+#[test]
+fn a_reorder_buffer_that_no_queue_pair_can_have_is_refused() {
+    use Violation as V;
+    fn buffer(r: &mut Record) -> &mut record::ReorderBuffer {
+        rc(r).reorder.as_mut().unwrap()
+    }
+    let cases: [(Violation, Spoil); 17] = [
+        (V::Frame, |r| *buffer(r).frames[0].last_mut().unwrap() ^= 1),
+        (V::Frame, |r| buffer(r).frames.extend_from_within(..1)),
+        (V::Frame, |r| buffer(r).frames[0].resize(MAX_FRAME + 1, 0)),
+        (V::Frame, |r| buffer(r).frames.clear()),
+        (V::Frame, |r| buffer(r).base += 3),
+        (V::Frame, |r| buffer(r).place = 0),
+        (V::Frame, |r| buffer(r).place = 1 << 63),
+        (V::Psn, |r| buffer(r).base = 1 << 24),
+        (V::Window, |r| buffer(r).tolerance.packets = 33),
+        (V::Window, |r| buffer(r).extent = 0),
+        (V::Window, |r| buffer(r).asked = true),
+        (V::Window, |r| {
+            buffer(r).extent = 0;
+            buffer(r).asked = true;
+            buffer(r).nak_at = None;
+        }),
+        // The gap is not in front of what is held.
+        (V::Window, |r| buffer(r).base += 2),
+        (V::Lost, |r| qp(r).timer = None),
+        (V::Lost, |r| *qp(r).timer.as_mut().unwrap() += 1),
+        (V::Lost, |r| *buffer(r).nak_at.as_mut().unwrap() -= 1),
+        // It may be executed, and has no turn.
+        (V::Lost, |r| {
+            qp(r).responder.psn += 2;
+            buffer(r).nak_at = None;
+        }),
+    ];
+    check(&late(), &cases);
 }

@@ -149,8 +149,8 @@ fn forged_psns_change_nothing() {
     assert_eq!(at(0xff_ffff), [("drop_response_old", 1)]);
     // Requests are answered, so that the sender learns. They are not executed.
     for (distance, name) in [
-        (1, "out_of_order"),
-        ((1 << 23) - 1, "out_of_order"),
+        (1, "out_of_sequence"),
+        ((1 << 23) - 1, "out_of_sequence"),
         (1 << 23, "duplicates"),
         (0xff_ffff, "duplicates"),
     ] {

@@ -21,7 +21,7 @@ fn a_lost_packet_is_asked_for_at_once() {
     assert_eq!(b.memory.bytes(0, 10_000), [9; 10_000]);
     let (a, b) = (net.hosts[A].counters(), net.hosts[B].counters());
     assert_eq!((a.naks_sequence_in, a.retries, a.timeouts), (1, 1, 0));
-    assert_eq!((b.naks_sequence, b.out_of_order, b.duplicates), (1, 5, 0));
+    assert_eq!((b.naks_sequence, b.out_of_sequence, b.duplicates), (1, 5, 0));
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod hostile;
 mod inter_worker;
 mod loss;
 mod refusals;
+mod reorder;
 mod responses;
 mod transports;
 pub(crate) mod unreliable;

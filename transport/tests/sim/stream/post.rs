@@ -55,7 +55,8 @@ impl Stream {
             self.post_poison(world);
             return true;
         }
-        if self.rng.one_in(6)
+        if !self.shape.one_way
+            && self.rng.one_in(6)
             && let Some((op, opcode, role)) = self.change_own_window()
         {
             self.bytes += 1;
@@ -90,6 +91,7 @@ impl Stream {
         let choice = match self.rng.range(0..=11) {
             9 if self.is_plain => 3,
             10 if self.is_plain => 8,
+            choice if self.shape.one_way => choice % 6,
             choice => choice,
         };
         match choice {

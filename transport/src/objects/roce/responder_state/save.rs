@@ -18,6 +18,7 @@ impl ResponderState {
             ack,
             unacknowledged,
             nak_sent,
+            peer_waits,
             // A dropped packet is sent again after a timeout, and posts are drained for it again.
             looked: _,
             nak,
@@ -34,6 +35,7 @@ impl ResponderState {
             ack,
             unacknowledged,
             nak_sent,
+            peer_waits,
             nak: nak.map(|nak| nak.save()),
             asked,
             resources: older.iter().chain(newer).filter_map(|it| it.save(qp)).collect(),
@@ -56,9 +58,10 @@ impl ResponderState {
         if nak.is_some_and(|nak| nak.fatal && qp.state != QpState::Err) {
             return Err(Violation::Nak);
         }
-        let record::RcResponder { ref write, ack, unacknowledged, nak_sent, asked, .. } = *record;
+        let record::RcResponder { ref write, ack, unacknowledged, nak_sent, peer_waits, asked, .. } = *record;
         let msn = AethMsn::truncate(to_psn(record.msn)?.number());
-        Ok(ResponderState { msn, write: write.into(), ack, unacknowledged, nak_sent, nak, asked, ..state })
+        let write = write.into();
+        Ok(ResponderState { msn, write, ack, unacknowledged, nak_sent, peer_waits, nak, asked, ..state })
     }
 }
 

@@ -6,15 +6,18 @@ use crate::base::transport_kind::TransportKind;
 use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
+use crate::objects::roce::reorder::ReorderBuffer;
 use crate::save::{Violation, deadline, record, to_deadline};
 
 impl RcRoce {
     /// Returns the record of the state.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::Roce {
-        let RcRoce { requester, responder, deadline: at, stays_here: _, is_near: _, congestion } = self;
+        let RcRoce { requester, responder, reorder, deadline: at, stays_here: _, is_near: _, congestion } =
+            self;
         record::Roce::Rc(Box::new(record::RcRoce {
             requester: requester.save(qp, requests),
             responder: responder.save(qp),
+            reorder: reorder.as_deref().map(ReorderBuffer::save),
             deadline: deadline(*at),
             congestion: congestion.as_deref().map(Congestion::save),
         }))
@@ -30,9 +33,11 @@ impl RcRoce {
             return Err(Violation::Progress);
         }
         let deadline = to_deadline(record.deadline)?;
+        let reorder = record.reorder.as_ref().map(|buffer| ReorderBuffer::restore(buffer, qp));
         Ok(RcRoce {
             requester: RequesterState::restore(&record.requester, qp, requests)?,
             responder: ResponderState::restore(&record.responder, qp)?,
+            reorder: reorder.transpose()?.map(Box::new),
             deadline,
             // This holds until the QP's next turn. A connection without a timeout has a deadline
             // during a wait for an acknowledge only if its peer is in this process.
