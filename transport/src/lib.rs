@@ -12,7 +12,7 @@
 //!   [`Region`];
 //! * passes a [`Sink`] in each call, which takes completions and events;
 //! * calls [`Engine::poll`] again while that asks for it, and at [`Engine::poll_timeout`] at the
-//!   latest;
+//!   latest, and [`Engine::move_idle_deadlines`] before it sleeps;
 //! * takes the questions that [`Engine::poll_question`] returns, and answers them;
 //! * if it has a port to other hosts, reports it ([`Engine::set_link`], [`Engine::set_mac`]),
 //!   passes received RoCE frames ([`Engine::handle_frame`]), and passes an [`Outlet`] that takes
@@ -80,8 +80,12 @@
 //! 6. A response ends all requests that it covers, in order. The response to a READ or an atomic
 //!    also acknowledges the requests before it. A response that shows an earlier one missing, a NAK
 //!    for a gap, or the timeout moves the cursor back to the oldest unanswered PSN. (A READ then
-//!    asks for the rest only.) This happens as often as `retry_cnt` allows without progress. After
-//!    an RNR NAK the cursor goes back when the RNR time is over, as often as `rnr_retry` allows.
+//!    asks for the rest only.) Timeouts without progress happen as often as `retry_cnt` allows.
+//!    After an RNR NAK the cursor goes back when the RNR time is over, as often as `rnr_retry`
+//!    allows.
+//! 7. A peer that is silent for longer than its usual round-trip time gets a *probe*: the oldest
+//!    packet without an answer, alone. The answer tells how far the peer has come. If it shows a
+//!    loss, the cursor goes back.
 //!
 //! While the link is down, packets are still made, and are lost. Timeouts therefore run as usual.
 //! When the link is up again, connections retransmit at once.
@@ -209,10 +213,10 @@
 //! connects a QP in INIT, once its caller has set up TCP and MPA. The QP keeps the stream until it
 //! is reset, and accepts no address and no other depths until then.
 //!
-//! A connection has one deadline, because only one thing can be due at a time. Its state tells
-//! which: the end of the ACK timeout, of an RNR wait, or of the silence at the beginning of a
-//! stream. A transport kind that needs two deadlines has to keep them itself, and report the
-//! earlier one. RoCE does so: the other one is a delayed NAK (`objects/roce/reorder.rs`).
+//! A QP has one timer. The state of its connection tells what is due: the end of the ACK timeout,
+//! of an RNR wait, or of the silence at the beginning of a stream. A transport kind that needs two
+//! deadlines has to keep them itself, and report the earlier one. RoCE does. A probe comes before
+//! the end of the ACK timeout, and NAKs may be delayed (`objects/roce/reorder.rs`).
 //!
 //! # Receives
 //!
@@ -239,7 +243,7 @@
 //! * iWARP between two QPs of one engine without FPDUs: `protocol/local.rs`. Today guests of one
 //!   worker use `streams/user_tcp/loopback.rs` of the backend.
 //! * DCQCN: `objects/roce/requester_state.rs` (a rate beside the window), `protocol/roce/mod.rs`
-//!   and `protocol/roce/retry.rs` (a second deadline). QPs wait in `agenda/schedule/delays.rs`.
+//!   and `protocol/roce/retry.rs` (a third deadline). QPs wait in `agenda/schedule/delays.rs`.
 //!   Marks arrive in `protocol/roce/responder_rx.rs` and `protocol/uc/roce.rs`. Notifications pass
 //!   through `engine/arrive.rs` and `protocol/roce/responder_tx.rs`.
 //! * Selective repeat: the requester's files in `protocol/roce/`. The responder holds packets ahead

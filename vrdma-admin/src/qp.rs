@@ -147,6 +147,9 @@ pub struct QpDetails {
     /// Whether requests are still to be flushed.
     pub is_flushing: bool,
     pub waits_for: Option<QpWait>,
+    /// Smoothed round-trip time in nanoseconds, if its peer is on another host and has answered.
+    #[serde(default)]
+    pub srtt_ns: Option<u64>,
     /// Bytes a second that congestion lets it send. `None` if there is no congestion.
     pub rate: Option<u64>,
 }

@@ -12,6 +12,8 @@ use vrdma_wire::num::Qpn;
 pub(crate) struct Deadlines {
     /// Deadlines by the device's index.
     of: Vec<BTreeSet<(Instant, Qpn)>>,
+    /// How many of a device's deadlines have nothing that is waited for, by its index.
+    idle: Vec<usize>,
     /// The first deadline of each device.
     first: BTreeSet<(Instant, u32)>,
     /// Devices that had a due deadline when the caller began to handle deadlines.
@@ -35,6 +37,7 @@ impl Deadlines {
         let index = place.device as usize;
         if index >= self.of.len() {
             self.of.resize_with(index + 1, BTreeSet::new);
+            self.idle.resize(index + 1, 0);
         }
         let before = self.of[index].first().copied();
         self.of[index].insert((at, place.qpn));
@@ -48,6 +51,21 @@ impl Deadlines {
         let was_armed = deadlines.remove(&(at, place.qpn));
         assert!(was_armed, "a QP knows which deadline it has");
         self.follow(place.device, before);
+    }
+
+    /// Records that nothing is waited for any more until one of a device's deadlines, or that
+    /// something is again.
+    #[inline]
+    pub(crate) fn note_idle(&mut self, device: u32, is_idle: bool) {
+        let idle = &mut self.idle[device as usize];
+        *idle = if is_idle { *idle + 1 } else { *idle - 1 };
+    }
+
+    /// Returns how many QPs of a device wait for something until their deadline.
+    #[inline]
+    pub(crate) fn waiting(&self, device: u32) -> usize {
+        let index = device as usize;
+        self.of.get(index).map_or(0, |deadlines| deadlines.len() - self.idle[index])
     }
 
     /// Updates `first` after a device's deadlines have changed. `before` was its first deadline.
@@ -96,12 +114,25 @@ impl Deadlines {
         self.first.first().map(|first| first.0)
     }
 
+    /// Returns the QP with the first deadline of all.
+    pub(crate) fn first_place(&self) -> Option<QpRef> {
+        let device = self.first.first()?.1;
+        let (_, qpn) = *self.of[device as usize].first().expect("the device has a first deadline");
+        Some(QpRef { device, qpn })
+    }
+
     /// Removes a device, and returns its deadlines.
     pub(crate) fn forget(&mut self, device: u32) -> BTreeSet<(Instant, Qpn)> {
         let Some(deadlines) = self.of.get_mut(device as usize) else { return BTreeSet::new() };
         let forgotten = mem::take(deadlines);
+        self.idle[device as usize] = 0;
         self.follow(device, forgotten.first().copied());
         forgotten
+    }
+
+    /// Returns the number of deadlines until which nothing is waited for.
+    pub(crate) fn num_idle(&self) -> usize {
+        self.idle.iter().sum()
     }
 
     /// Returns the number of deadlines.

@@ -62,7 +62,8 @@ impl<R: Region> Engine<R> {
         let are_all = waiting(|qp| qp.requester.ready) == listed(&turns.local, |share| &share.requests)
             && waiting(|qp| qp.answer_due) == listed(&turns.wire, |share| &share.answers)
             && waiting(|qp| qp.turn_due) == listed(&turns.wire, |share| &share.requests)
-            && waiting(|qp| qp.timer != NEVER) == self.core.schedule.deadlines.len();
+            && waiting(|qp| qp.timer != NEVER) == self.core.schedule.deadlines.len()
+            && waiting(|qp| qp.timer_is_idle) == self.core.schedule.deadlines.num_idle();
         if are_all { Ok(()) } else { Err(Violation::Lost) }
     }
 }

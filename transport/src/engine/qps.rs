@@ -62,6 +62,9 @@ impl<R: Region> Engine<R> {
         let (qp, _) = self.core.devices.known_mut(place);
         let (ready, answer_due, turn_due) = (qp.requester.ready, qp.answer_due, qp.turn_due);
         if qp.timer != NEVER {
+            if qp.timer_is_idle {
+                self.core.schedule.deadlines.note_idle(device.0, false);
+            }
             self.core.schedule.deadlines.disarm(qp.timer, place);
         }
         self.drop_requests(place);

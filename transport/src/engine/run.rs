@@ -16,7 +16,7 @@ use crate::protocol::local::step_rc_of_any;
 use crate::protocol::uc::local::step_uc;
 use crate::protocol::ud::send::send_first_datagram;
 use crate::verbs::attr::{QpState, QpType};
-use crate::verbs::completion::Sink;
+use crate::verbs::completion::{NoSink, Sink};
 use core::mem;
 
 /// Most turns of QPs in one call. More may have work than fits a budget of bytes.
@@ -26,6 +26,9 @@ pub(crate) const TURNS: usize = 128;
 pub(crate) const DEADLINES: usize = 256;
 /// Most deadlines of one device that are handled before the next device has its turn.
 const DEADLINES_TURN: usize = 32;
+
+/// Most deadlines that are moved before a sleep. If there are more, the caller wakes too early.
+const MOVED: usize = 64;
 
 impl<R: Region> Engine<R> {
     /// Works on what is ready and due. Returns whether more is ready now.
@@ -90,6 +93,29 @@ impl<R: Region> Engine<R> {
                 let Some(place) = self.core.schedule.deadlines.due(device, now) else { break };
                 self.timed_out(now, place, sink);
                 left -= 1;
+            }
+        }
+    }
+
+    /// Moves deadlines at which nothing will be to do. The caller is about to sleep.
+    ///
+    /// Messages do not move the deadlines of their QPs each time. Without this call,
+    /// [`Engine::poll_timeout`] may therefore be too early.
+    pub fn move_idle_deadlines(&mut self) {
+        for _ in 0..MOVED {
+            let Some(place) = self.core.schedule.deadlines.first_place() else { break };
+            let mut sink = NoSink;
+            let mut ctx = self.core.known(place, &mut sink);
+            if ctx.qp.transport != TransportKind::Roce || !ctx.qp.service().is_reliable() || ctx.suspended {
+                break;
+            }
+            let next = ctx.conn.rc_roce().next_time();
+            if next <= ctx.qp.timer {
+                break;
+            }
+            ctx.disarm();
+            if next != NEVER {
+                ctx.arm(next);
             }
         }
     }
@@ -187,6 +213,7 @@ impl<R: Region> Engine<R> {
     fn timed_out(&mut self, now: Instant, place: QpRef, sink: &mut impl Sink) {
         // A QP that is reset or destroyed has no deadline, so this one exists.
         let mut borrowed = self.core.known(place, sink);
+        borrowed.note_idle_timer(false);
         borrowed.qp.timer = NEVER;
         if borrowed.suspended || borrowed.qp.requester.wait == Wait::Drain {
             // Its request is tried again when the device goes on, or when the caller has drained

@@ -131,7 +131,11 @@ impl<R: Region> Engine<R> {
         for index in 0..self.core.devices.indices() {
             let qps = self.core.devices.get(index).into_iter().flat_map(|device| device.qps.iter());
             for qp in qps.map(|entry| &entry.qp).filter(|qp| qp.timer != NEVER) {
-                self.core.schedule.deadlines.arm(qp.timer, QpRef { device: index, qpn: qp.qpn });
+                let deadlines = &mut self.core.schedule.deadlines;
+                deadlines.arm(qp.timer, QpRef { device: index, qpn: qp.qpn });
+                if qp.timer_is_idle {
+                    deadlines.note_idle(index, true);
+                }
             }
         }
     }

@@ -69,7 +69,8 @@ impl<R: Region> Engine<R> {
 }
 
 fn view(entry: &QpEntry) -> QpView {
-    let (qp, congestion) = (&entry.qp, entry.service.congestion());
+    let QpEntry { qp, service } = entry;
+    let congestion = service.congestion();
     let (queued_sends, queued_receives) = (qp.requester.queue.len(), qp.responder.queue.len());
     let flush = qp.flush.as_deref();
     QpView {
@@ -89,6 +90,7 @@ fn view(entry: &QpEntry) -> QpView {
             Wait::Answer => Some(WaitsFor::Answer),
             Wait::Drain => Some(WaitsFor::Posts),
         },
+        srtt: service.srtt(),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::objects::mr::Mrs;
 use crate::objects::outstanding::{Requests, Scratch};
 use crate::objects::qp::entry::QpEntry;
 use crate::objects::qp::{Direction, Qp};
+use crate::objects::roce::round_trip::PeerTimes;
 use crate::objects::roce::state::RcRoce;
 use crate::objects::service::{ConnState, Service};
 use crate::objects::srq::Srqs;
@@ -37,6 +38,8 @@ pub(crate) struct QpCtx<'a, R, S, T = Service> {
     pub(crate) requests: &'a mut Requests,
     pub(crate) srqs: &'a mut Srqs,
     pub(crate) counters: &'a mut Counters,
+    /// What peers of the device take to answer.
+    pub(crate) times: &'a mut PeerTimes,
     pub(crate) schedule: &'a mut Schedule,
     /// Buffer for the elements of the QP's own send.
     pub(crate) send_scratch: &'a mut Scratch,
@@ -82,6 +85,7 @@ impl<S> Common<'_, S> {
             requests: &mut device.requests,
             srqs: &mut device.srqs,
             counters: &mut device.counters,
+            times: &mut device.times,
             schedule: self.schedule,
             send_scratch: self.send_scratch,
             recv_scratch: self.recv_scratch,
@@ -110,6 +114,7 @@ impl<R, S, T> QpCtx<'_, R, S, T> {
             requests: self.requests,
             srqs: self.srqs,
             counters: self.counters,
+            times: self.times,
             schedule: self.schedule,
             send_scratch: self.send_scratch,
             recv_scratch: self.recv_scratch,
@@ -155,6 +160,7 @@ impl<'a, R, S> QpCtx<'a, R, S> {
             requests: self.requests,
             srqs: self.srqs,
             counters: self.counters,
+            times: self.times,
             schedule: self.schedule,
             send_scratch: self.send_scratch,
             recv_scratch: self.recv_scratch,
@@ -241,8 +247,17 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
     /// Removes the QP's deadline.
     pub(crate) fn disarm(&mut self) {
         if self.qp.timer != NEVER {
+            self.note_idle_timer(false);
             let at = mem::replace(&mut self.qp.timer, NEVER);
             self.schedule.deadlines.disarm(at, self.place);
+        }
+    }
+
+    /// Records whether nothing is waited for until the time of the QP's timer, which is armed.
+    #[inline]
+    pub(crate) fn note_idle_timer(&mut self, is_idle: bool) {
+        if mem::replace(&mut self.qp.timer_is_idle, is_idle) != is_idle {
+            self.schedule.deadlines.note_idle(self.place.device, is_idle);
         }
     }
 

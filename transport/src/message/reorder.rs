@@ -25,6 +25,8 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
         let nak_at = self.conn.reorder().map_or(NEVER, |buffer| buffer.nak_at());
         if nak_at < self.qp.timer {
             self.arm(nak_at);
+        } else if nak_at != NEVER {
+            self.note_idle_timer(false);
         }
     }
 

@@ -30,10 +30,12 @@ use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
 use crate::objects::roce::reorder::ReorderBuffer;
+use crate::objects::roce::round_trip::Estimate;
 use crate::objects::roce::state::RcRoce;
 use crate::objects::uc::UcRoce;
 use crate::save::{Violation, record};
 use crate::verbs::attr::{QpState, QpType};
+use core::time::Duration;
 use vrdma_wire::num::Psn;
 
 /// A QP's service, with its state on RoCE once that was its transport kind.
@@ -163,6 +165,14 @@ impl Service {
                 true
             }
             Service::Rc(_) | Service::Uc(_) | Service::Ud | Service::Tcp(_) => false,
+        }
+    }
+
+    /// Returns the smoothed round-trip time of a reliable connection on RoCE, once it is known.
+    pub(crate) fn srtt(&self) -> Option<Duration> {
+        match self {
+            Service::Rc(Some(roce)) => roce.round_trip.estimate().map(Estimate::srtt),
+            Service::Rc(None) | Service::Uc(_) | Service::Ud | Service::Tcp(_) => None,
         }
     }
 

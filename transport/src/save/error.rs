@@ -99,7 +99,8 @@ violations! {
     Resource: "a READ or atomic that cannot have been accepted, or too many",
     Nak: "a NAK that cannot be sent",
     Stream: "a connection in a stream that cannot be as it is",
-    Time: "a time after the last",
+    Time: "a time after the last, or one without what happened then",
+    Peers: "peers of a device that are too many, or not in their places",
     Turns: "a turn of a QP that does not exist, or two turns of one",
     Lost: "a QP that waits for a turn or a time, and is in no list of those that do",
     Carried: "a share of turns that a device cannot have, or that is not in its place",
@@ -117,6 +118,9 @@ mod tests {
     fn errors_say_where_they_are() {
         let error = RestoreError::from(Violation::Nak).of_qp(17).of_device(2);
         assert_eq!(error.to_string(), "device 2: QP 0x11: a NAK that cannot be sent");
-        assert_eq!(RestoreError::from(Violation::Time).to_string(), "a time after the last");
+        assert_eq!(
+            RestoreError::from(Violation::Time).to_string(),
+            "a time after the last, or one without what happened then"
+        );
     }
 }

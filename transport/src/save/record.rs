@@ -16,6 +16,7 @@
 //!
 //! `transport/tests/golden` has records of each version. A test restores them and continues.
 
+mod probes;
 mod qp;
 mod request;
 mod shared;
@@ -25,6 +26,7 @@ pub use super::names::{
     Link, Message, Mtu, MwType, Pending, Placement, QpState, QpType, ReadyToReceive, Task, TransportKind,
     Wait,
 };
+pub use probes::*;
 pub use qp::*;
 pub use request::*;
 pub use shared::*;
@@ -237,6 +239,9 @@ pub struct Device {
     /// Its multicast groups, in order. (Older records have none.)
     #[serde(default)]
     pub groups: Vec<Group>,
+    /// What its peers take to answer, in the order of their places. (Versions before 5 have none.)
+    #[serde(default)]
+    pub peer_times: Vec<PeerTime>,
 }
 
 /// [`Limits`](crate::Limits).

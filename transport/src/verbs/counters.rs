@@ -99,6 +99,8 @@ Counters {
     timeouts,
     /// Attempts after the first.
     retries,
+    /// Probes sent to peers that did not answer in the usual time.
+    roce_adp_retrans,
     /// Requests that failed: the peer did not answer.
     retry_exceeded,
     /// Requests that failed: the peer posted no receive in time.

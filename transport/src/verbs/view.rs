@@ -5,6 +5,7 @@ use crate::base::id::{OwnerId, PdId};
 use crate::base::memory::Access;
 use crate::base::transport_kind::TransportKind;
 use crate::verbs::attr::{QpAttr, QpInit};
+use core::time::Duration;
 use vrdma_wire::num::Qpn;
 
 /// A QP as an observer sees it.
@@ -29,6 +30,8 @@ pub struct QpView {
     pub is_flushing: bool,
     /// What its first send waits for.
     pub waits_for: Option<WaitsFor>,
+    /// Smoothed round-trip time to its peer, if the peer is on another host and has answered.
+    pub srtt: Option<Duration>,
     /// The rate that congestion gave it, in bytes a second.
     pub rate: Option<u64>,
 }

@@ -102,6 +102,7 @@ fn details(view: &QpView, rights: Rights) -> QpDetails {
             WaitsFor::Answer => QpWait::Answer,
             WaitsFor::Posts => QpWait::Posts,
         }),
+        srtt_ns: view.srtt.map(|srtt| srtt.as_nanos() as u64),
     }
 }
 

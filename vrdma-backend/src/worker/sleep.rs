@@ -82,6 +82,7 @@ impl Worker {
 
     /// Returns the time until something has to be done without being woken.
     fn sleep_limit(&mut self, uplink_limit: Option<Duration>) -> Option<Duration> {
+        self.engine.move_idle_deadlines();
         let now = self.now();
         let until = |at: transport::Instant| Duration::from_nanos(at.0.saturating_sub(now.0));
         let deadline = self.engine.poll_timeout().map(until);

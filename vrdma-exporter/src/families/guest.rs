@@ -170,7 +170,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "guest_loss_signs",
         help: "Signs that packets of the guest's requests or their answers were lost, by sign.",
-        cause: "Packets are lost on the way. `timeout` also: the peer is gone, paused or slow.",
+        cause: "Packets are lost on the way. `timeout` and `probe` also: the peer is gone, paused or slow.",
         kind: Kind::Counter,
         quantity: Quantity::Count("signs"),
         scope: Scope::Guest,
@@ -179,6 +179,7 @@ pub const FAMILIES: &[Family] = &[
             Row { values: &["timeout"], sources: &["transport.timeouts"] },
             Row { values: &["sequence_nak"], sources: &["transport.naks_sequence_in"] },
             Row { values: &["missing_response"], sources: &["transport.responses_lost"] },
+            Row { values: &["probe"], sources: &["transport.roce_adp_retrans"] },
         ],
     },
     Family {

@@ -9,6 +9,7 @@ use crate::objects::group::Groups;
 use crate::objects::mr::Key;
 use crate::objects::qp::entry::QpEntry;
 use crate::objects::qp::save::to_init;
+use crate::objects::roce::round_trip::PeerTimes;
 use crate::objects::srq::Srq;
 use crate::objects::srq::life::SrqRef;
 use crate::objects::xrcd::Xrcd;
@@ -55,7 +56,8 @@ impl<R> Device<R> {
         let Device {
             qps,
             step: _,
-            parts: super::DeviceParts { mrs, srqs, requests, counters, mac, marks: _, suspended, limited: _ },
+            parts:
+                super::DeviceParts { mrs, srqs, requests, counters, times, mac, marks: _, suspended, limited: _ },
             // A restored device counts only queues that still exist.
             srqs_made: _,
             xrcds,
@@ -100,6 +102,7 @@ impl<R> Device<R> {
                 .map(|entry| entry.save(srqs.peek(&entry.qp).map(|srq| srq.this.id()), requests))
                 .collect(),
             groups: groups.save(),
+            peer_times: times.save(),
         }
     }
 
@@ -118,6 +121,7 @@ impl<R> Device<R> {
         device.mac = Mac(record.mac);
         device.suspended = record.suspended;
         device.counters = Counters::restore(&record.counters)?;
+        device.times = PeerTimes::restore(&record.peer_times)?;
         if device.active_mtu > limits.max_mtu {
             return Err(Violation::Mtu.into());
         }

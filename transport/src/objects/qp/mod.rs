@@ -86,6 +86,9 @@ pub(crate) struct Qp {
     pub(crate) srq: Option<SrqRef>,
     /// The time of its entry among the timers, or [`NEVER`].
     pub(crate) timer: Instant,
+    /// Whether nothing is waited for until the time of `timer`. The entry is removed then, or
+    /// before the caller sleeps.
+    pub(crate) timer_is_idle: bool,
     /// Whether it is in the queue of QPs with packets to send.
     pub(crate) turn_due: bool,
     /// Whether it is in the queue of QPs that owe their peer an answer.
@@ -173,6 +176,7 @@ impl Qp {
             shared_pd: shared.map_or(PdId::NOWHERE, |(_, pd)| pd),
             srq: shared.map(|(srq, _)| srq),
             timer: NEVER,
+            timer_is_idle: false,
             turn_due: false,
             answer_due: false,
             held: 0,

@@ -6,6 +6,7 @@ use crate::base::gid::GidEntry;
 use crate::base::id::{CqId, OwnerId, PdId, SrqId, XrcdId};
 use crate::base::memory::Access;
 use crate::base::qp_ref::QpRef;
+use crate::base::time::NEVER;
 use crate::base::transport_kind::TransportKind;
 use crate::collections::flush::Flush;
 use crate::collections::pool::List;
@@ -34,6 +35,7 @@ impl QpEntry {
             ref requester,
             ref responder,
             timer,
+            timer_is_idle,
             held,
             question,
             served,
@@ -88,6 +90,7 @@ impl QpEntry {
             roce: service.save(qp, requests),
             tcp: service.save_tcp(qp, requests),
             timer: deadline(timer),
+            timer_is_idle,
             held,
         }
     }
@@ -119,6 +122,10 @@ impl QpEntry {
         qp.transport = record.carrier.into();
         qp.question = record.requester.question;
         qp.timer = to_deadline(record.timer)?;
+        qp.timer_is_idle = record.timer_is_idle;
+        if qp.timer_is_idle && qp.timer == NEVER {
+            return Err(Violation::Time);
+        }
         qp.held = record.held;
         let (retry_cnt, rnr_retry) = (qp.requester.retry_cnt, qp.requester.rnr_retry);
         qp.requester = Requester::restore(&record.requester, &qp, requests)?;

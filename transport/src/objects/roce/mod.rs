@@ -2,9 +2,11 @@
 
 pub(crate) mod congestion;
 pub(crate) mod packet;
+pub(crate) mod probes;
 pub(crate) mod psn;
 pub(crate) mod reaction_point;
 pub(crate) mod reorder;
 pub(crate) mod requester_state;
 pub(crate) mod responder_state;
+pub(crate) mod round_trip;
 pub(crate) mod state;

@@ -6,9 +6,12 @@ use crate::base::time::{Instant, NEVER};
 use crate::collections::pool::List;
 use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
+use crate::objects::roce::probes::Probes;
 use crate::objects::roce::reorder::ReorderBuffer;
 use crate::objects::roce::requester_state::RequesterState;
 use crate::objects::roce::responder_state::ResponderState;
+use crate::objects::roce::round_trip::RoundTrip;
+use core::time::Duration;
 use vrdma_wire::num::Psn;
 
 /// The state of a QP whose peer is reached by packets.
@@ -17,9 +20,14 @@ pub(crate) struct RcRoce {
     pub(crate) responder: ResponderState,
     /// Requests that came ahead of a gap, since there first was one.
     pub(crate) reorder: Option<Box<ReorderBuffer>>,
-    /// When the timeout of something that has not happened ends, or [`NEVER`]. The QP's timer is
-    /// not later than this.
+    /// When the local ACK timeout or the wait for a receive ends, or [`NEVER`].
     pub(crate) deadline: Instant,
+    /// What was left of the local ACK timeout when the cursor went back, until packets are sent
+    /// again. Meanwhile the QP waits for its turn, and nobody can answer.
+    pub(crate) left: Option<Duration>,
+    pub(crate) round_trip: RoundTrip,
+    /// Probes, which have a time of their own.
+    pub(crate) probes: Probes,
     /// [`Way::stays_here`](crate::Way::stays_here) of the peer, as the outlet reported it in the
     /// QP's last turn.
     pub(crate) stays_here: bool,
@@ -38,6 +46,9 @@ impl RcRoce {
             responder: ResponderState::new(qp.max_dest_rd_atomic),
             reorder: None,
             deadline: NEVER,
+            left: None,
+            round_trip: RoundTrip::default(),
+            probes: Probes::new(),
             stays_here: false,
             is_near: false,
             congestion: None,
@@ -47,7 +58,8 @@ impl RcRoce {
     /// Sets the PSN of the next request. Nothing of the requests in `queue` was sent.
     pub(crate) fn start(&mut self, psn: Psn, queue: &List) {
         self.requester.start(psn, queue.head());
-        self.deadline = NEVER;
+        (self.round_trip, self.probes) = (RoundTrip::default(), Probes::new());
+        (self.deadline, self.left) = (NEVER, None);
     }
 
     /// Records a request that was added to the end of `queue`.
@@ -56,10 +68,27 @@ impl RcRoce {
         self.requester.posted(queue.tail());
     }
 
-    /// Goes back to retransmit everything outstanding.
+    /// Goes back to retransmit everything outstanding. Its time begins anew when it is sent.
     pub(crate) fn send_again(&mut self, queue: &List) {
         self.requester.go_back(queue.head());
-        self.deadline = NEVER;
+        self.round_trip.all_sent_again();
+        self.probes.rest();
+        (self.deadline, self.left) = (NEVER, None);
+    }
+
+    /// Goes back to retransmit everything outstanding. The local ACK timeout goes on when it is
+    /// sent.
+    pub(crate) fn go_back(&mut self, now: Instant, queue: &List) {
+        let left = Duration::from_nanos(self.deadline.0.saturating_sub(now.0));
+        let left = (self.deadline != NEVER).then_some(left);
+        self.send_again(queue);
+        self.left = left;
+    }
+
+    /// Returns when something is to be done if nothing happens before, or [`NEVER`]. The QP's timer
+    /// is not later than this.
+    pub(crate) fn next_time(&self) -> Instant {
+        self.deadline.min(self.probes.at).min(self.nak_at())
     }
 
     /// Sets how many READs and atomics the QP takes at once.

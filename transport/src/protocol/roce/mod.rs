@@ -1,11 +1,13 @@
 //! Reliable connections on RoCEv2 packets (IBTA 9.7).
 //!
 //! Each end is a requester and a responder. Both send ([`requester_tx`], [`responder_tx`]) and
-//! receive ([`requester_rx`], [`responder_rx`]). [`retry`] retransmits packets without an answer.
+//! receive ([`requester_rx`], [`responder_rx`]). [`retry`] retransmits packets without an answer,
+//! and [`probe`] asks silent peers how far they have come.
 //! The states are in `objects/roce/`.
 
 pub(crate) mod congestion;
 mod gap;
+mod probe;
 pub(crate) mod qp;
 mod reorder;
 mod requester_rx;
@@ -13,6 +15,7 @@ mod requester_tx;
 mod responder_rx;
 mod responder_tx;
 mod retry;
+mod slices;
 
 use crate::agenda::drains::{Fate, PostedReceives};
 use crate::base::inter_worker::{InterWorkerPart, InterWorkerPayload};

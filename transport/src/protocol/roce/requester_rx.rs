@@ -26,7 +26,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.counters.drop_state += 1;
             return;
         }
-        if !self.is_outstanding(psn, response) {
+        if !self.is_outstanding(now, psn, response) {
             return;
         }
         match response {
@@ -45,7 +45,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 
     /// Whether a response is to an outstanding PSN. Any other response is dropped.
-    fn is_outstanding(&mut self, psn: Psn, response: Response<'_, R>) -> bool {
+    fn is_outstanding(&mut self, now: Instant, psn: Psn, response: Response<'_, R>) -> bool {
         let state = &mut self.conn.requester;
         let outstanding = ahead(self.qp.requester.psn, state.una);
         let distance = ahead(psn, state.una);
@@ -66,7 +66,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             // A part of the response came before, in other packets. The requester asks for the
             // rest.
             state.retransmitted = false;
-            self.try_again(Cause::Lost);
+            self.try_again(now, Cause::Lost);
             return false;
         }
         // A repeated last acknowledge may report more receives (IBTA 9.7.7.2.5).
@@ -74,6 +74,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             && psn.add(1) == state.una
         {
             state.credited(msn, credits);
+            self.peer_has_no_more(now);
             self.go_on_sending();
         }
         false
@@ -96,7 +97,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             NakCode::PsnSequenceError => {
                 self.counters.naks_sequence_in += 1;
                 if there {
-                    self.try_again(Cause::Nak);
+                    self.try_again(now, Cause::Nak);
                 }
                 return;
             }
@@ -136,7 +137,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.progressed(now, progress);
         }
         if lost {
-            self.try_again(Cause::Lost);
+            self.try_again(now, Cause::Lost);
         }
         !lost
     }
@@ -146,13 +147,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let state = &mut self.conn.requester;
         state.retransmitted = false;
         state.widen(count);
-        let all = state.una == self.qp.requester.psn;
         self.qp.requester.refresh_retries();
         self.qp.requester.wait = Wait::No;
-        match all {
-            true => self.set_deadline(None),
-            false => self.restart_deadline(now),
-        }
+        self.answer_came(now);
     }
 
     fn credited(&mut self, msn: AethMsn, credits: Credits) {
@@ -199,7 +196,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             Ok(Taken::Nothing) => {}
             Ok(Taken::Lost) => {
                 self.conn.requester.retransmitted = false;
-                self.try_again(Cause::Lost);
+                self.try_again(now, Cause::Lost);
             }
             Err(status) => self.fail_first(status),
         }

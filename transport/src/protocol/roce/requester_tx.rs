@@ -2,11 +2,9 @@
 
 use crate::base::inter_worker::{InterWorkerPart, most_psns};
 use crate::base::memory::Region;
-use crate::base::time::{Instant, NEVER, SLOW_CHECK, ack_timeout};
 use crate::message::ctx::QpCtx;
 use crate::message::outlet::{PacketOutlet, Pieces};
 use crate::message::segmentation::check_request;
-use crate::message::transfer::{Elements, Span};
 use crate::objects::mr::Mrs;
 use crate::objects::qp::Qp;
 use crate::objects::qp::requester::Wait;
@@ -17,6 +15,7 @@ use crate::objects::roce::state::RcRoce;
 use crate::protocol::allowance::Allowance;
 use crate::protocol::roce::congestion::data_path;
 use crate::protocol::roce::qp::RoceQp;
+use crate::protocol::roce::slices::{next_slice, packet_payload};
 use crate::verbs::attr::QpState;
 use crate::verbs::completion::{Sink, WcStatus};
 use crate::verbs::op::DataDirection;
@@ -44,17 +43,22 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         allowance: &mut Allowance,
         outlet: &mut impl PacketOutlet<R>,
     ) -> bool {
+        if self.conn.probes.is_due && !self.send_probe(allowance, outlet) {
+            return true;
+        }
         let before = allowance.packets_sent();
+        let state = &self.conn.requester;
+        let is_again = state.next() == state.una && state.una != self.qp.requester.psn;
         let pause = loop {
             match self.send_request_packets(allowance, outlet) {
                 RequestPause::Alone => self.change_first_key(allowance),
                 pause => break pause,
             }
         };
-        // The deadline is that of the oldest packet without an answer. Packets that are sent later
-        // do not restart it.
-        if allowance.packets_sent() > before && self.conn.deadline == NEVER {
-            self.restart_deadline(allowance.now);
+        if allowance.packets_sent() > before {
+            self.packets_were_sent(allowance.now, is_again);
+        } else {
+            self.nothing_was_sent(allowance.now);
         }
         match pause {
             RequestPause::Idle => false,
@@ -83,13 +87,6 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.change_key(&send.work());
     }
 
-    /// Restarts the local ACK timeout.
-    pub(super) fn restart_deadline(&mut self, now: Instant) {
-        let stays_here = self.conn.stays_here;
-        let timeout = ack_timeout(self.qp.attr().timeout).or(stays_here.then_some(SLOW_CHECK));
-        self.set_deadline(timeout.map(|timeout| now + timeout));
-    }
-
     /// Sends packets of requests, one request after the other.
     fn send_request_packets(
         &mut self,
@@ -103,7 +100,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         let path = data_path(self.schedule, qp.path(self.mac, self.marks));
         let mtu = qp.path_mtu;
-        let RcRoce { requester: state, is_near, .. } = self.conn;
+        let RcRoce { requester: state, round_trip, is_near, .. } = self.conn;
         let is_near = *is_near;
         while let Some(at) = state.cursor.at {
             let (send, payload) = requests.send_at(at, send_scratch);
@@ -152,6 +149,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 counters.packets_out += 1;
                 let count = carried.min(u8::MAX.into()) as u8;
                 state.since_ack_req = if ack_req { 0 } else { state.since_ack_req.saturating_add(count) };
+                let psn = state.next();
+                if psn == qp.requester.psn && (ack_req || work.row.has_response()) && !is_near {
+                    round_trip.sent(psn, allowance.now);
+                }
                 state.packet_sent(&work, slice.psns, psns, requests.send_after(at));
                 let next = state.next();
                 if ahead(next, state.una) > ahead(qp.requester.psn, state.una) {
@@ -216,48 +217,4 @@ fn next_packet<'a, R: Region>(
     let slice = next_slice(work, sent, psns, (mtu, 1));
     let pieces = packet_payload(mrs, qp, work, payload, &slice)?;
     Some((slice, pieces))
-}
-
-/// Returns which part of a request its next packet carries, after `sent` of its `psns` PSNs.
-///
-/// The part has at most `most` times the path MTU.
-fn next_slice(work: &Work<'_>, sent: u32, psns: u32, (mtu, most): (u32, u32)) -> RequestSlice {
-    // Less than the message's length, which is within 2^31.
-    let offset = sent * mtu;
-    let rest = work.length.saturating_sub(offset);
-    match work.row.data {
-        DataDirection::Out => {
-            let (first, count) = (sent == 0, most.min(psns - sent));
-            let length = rest.min(count * mtu);
-            RequestSlice { first, last: sent + count == psns, offset, length, psns: count }
-        }
-        // The request asks for everything that has not arrived.
-        DataDirection::Back => {
-            RequestSlice { first: true, last: true, offset, length: rest, psns: psns - sent }
-        }
-    }
-}
-
-/// Returns the payload of a packet, or `None` if the request's own memory may not be read.
-fn packet_payload<'a, R: Region>(
-    mrs: &'a Mrs<R>,
-    qp: &Qp,
-    work: &Work<'_>,
-    payload: Payload<'a>,
-    slice: &RequestSlice,
-) -> Option<Pieces<'a, R>> {
-    let row = work.row;
-    if row.data == DataDirection::Back {
-        return Some(Pieces::bytes(&[]));
-    }
-    match payload {
-        Payload::Inline(data) => {
-            let from = slice.offset as usize;
-            data.get(from..from + slice.length as usize).map(Pieces::bytes)
-        }
-        Payload::Sges(sges) => {
-            let elements = Elements { mrs, pd: qp.pd, rights: row.local };
-            Pieces::memory(Span::list(elements, sges, slice.offset), slice.length)
-        }
-    }
 }

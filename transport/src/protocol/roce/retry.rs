@@ -1,7 +1,7 @@
 //! Timeouts and retransmission.
 
 use crate::base::memory::Region;
-use crate::base::time::{Instant, NEVER, ack_timeout};
+use crate::base::time::{Instant, NEVER, SLOW_CHECK, ack_timeout};
 use crate::objects::qp::requester::Wait;
 use crate::protocol::roce::qp::RoceQp;
 use crate::verbs::completion::Sink;
@@ -16,82 +16,89 @@ pub(super) enum Cause {
     Nak,
     /// A later response arrived before an earlier one.
     Lost,
+    /// The peer has answered after a probe, but not all, and nothing more comes.
+    Silence,
 }
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
-    /// Sets the deadline at which to act if nothing happens before. `None` is no deadline.
+    /// Sets the local ACK timeout, or when a wait for a receive ends. `None` is no deadline.
+    pub(super) fn set_deadline(&mut self, at: Option<Instant>) {
+        self.conn.deadline = at.unwrap_or(NEVER);
+        self.follow_deadlines();
+    }
+
+    /// Has the QP's timer expire when something is to be done, or before.
     ///
     /// The timer in the schedule may be earlier. When it expires, there is nothing to do yet. Most
     /// packets therefore do not touch a timer.
-    pub(super) fn set_deadline(&mut self, at: Option<Instant>) {
-        let deadline = at.unwrap_or(NEVER);
-        self.conn.deadline = deadline;
-        if deadline < self.qp.timer {
-            self.arm(deadline);
+    pub(super) fn follow_deadlines(&mut self) {
+        let next = self.conn.next_time();
+        if next < self.qp.timer {
+            self.arm(next);
+        } else if self.qp.timer != NEVER {
+            self.note_idle_timer(next == NEVER);
         }
     }
 
-    /// Handles the expiry of the QP's timer.
-    pub(crate) fn timer_expired(&mut self, now: Instant) {
-        self.gap_is_old(now);
-        let nak_at = self.conn.nak_at();
-        let roce = &mut *self.conn;
-        let deadline = roce.deadline;
-        if deadline > now {
-            let next = deadline.min(nak_at);
-            if next != NEVER {
-                self.arm(next);
-            }
-            return;
-        }
-        roce.deadline = NEVER;
-        if nak_at != NEVER {
-            self.arm(nak_at);
-        }
-        let roce = &*self.conn;
-        if self.qp.requester.wait == Wait::Receive {
-            self.qp.requester.wait = Wait::No;
-            self.counters.retries += 1;
-            self.make_turn_due();
-        } else if roce.requester.una != self.qp.requester.psn {
-            self.counters.timeouts += 1;
-            self.try_again(Cause::Timeout);
-        }
+    /// Restarts the local ACK timeout.
+    pub(super) fn restart_deadline(&mut self, now: Instant) {
+        let stays_here = self.conn.stays_here;
+        let timeout = ack_timeout(self.qp.attr().timeout).or(stays_here.then_some(SLOW_CHECK));
+        self.set_deadline(timeout.map(|timeout| now + timeout));
     }
 
-    /// Retransmits everything outstanding, if retries are left and this was not just done.
-    pub(super) fn try_again(&mut self, cause: Cause) {
+    /// Retransmits everything outstanding, unless this was just done.
+    ///
+    /// After as many timeouts without progress as the QP allows, its first request fails. Other
+    /// causes spend no retry: losses cost time, but not the connection. Without a local ACK
+    /// timeout, NAKs do, because nothing else ends the request.
+    pub(super) fn try_again(&mut self, now: Instant, cause: Cause) {
         let roce = &mut *self.conn;
         let state = &mut roce.requester;
-        // A second NAK or gap for the same PSN is stale or forged. The ACK timer covers a
-        // retransmission that got lost.
-        if cause != Cause::Timeout && state.retransmitted {
-            return;
-        }
         if state.next() == state.una {
             // It is about to be sent anyway.
             return self.make_turn_due();
         }
-        let is_for_ever = match cause {
-            Cause::Timeout => ack_timeout(self.qp.attr().timeout).is_none(),
-            // The peer's engine exists, and reports what it lacks: a ring was full, or a pinned
-            // region was revoked.
-            Cause::Nak | Cause::Lost => roce.is_near,
-        };
-        let spent = if is_for_ever { Ok(()) } else { self.qp.requester.spend_retry() };
-        match spent {
-            Ok(()) => {
-                state.retransmitted = cause != Cause::Timeout;
-                self.counters.responses_lost += u64::from(cause == Cause::Lost);
-                if !roce.is_near || cause == Cause::Timeout {
-                    state.narrow();
-                }
-                roce.send_again(&self.qp.requester.queue);
-                self.counters.retries += 1;
-                self.make_turn_due();
+        let timeout = ack_timeout(self.qp.attr().timeout);
+        let is_obeyed = match cause {
+            Cause::Timeout | Cause::Silence => true,
+            Cause::Nak => {
+                let (answer_time, longest) = (roce.round_trip.answer_time(), timeout.unwrap_or(SLOW_CHECK));
+                !state.retransmitted || roce.probes.obeys_nak(now, answer_time, longest)
             }
-            Err(status) => self.fail_first(status),
+            // The responses that follow the gap may come for long. A probe finds a request that got
+            // lost when it was repeated.
+            Cause::Lost if state.retransmitted => {
+                roce.probes.heard(now);
+                false
+            }
+            Cause::Lost => true,
+        };
+        if !is_obeyed {
+            return;
         }
+        let is_spent = match cause {
+            Cause::Timeout => timeout.is_some(),
+            Cause::Nak => timeout.is_none() && !roce.is_near,
+            Cause::Lost | Cause::Silence => false,
+        };
+        if is_spent && let Err(status) = self.qp.requester.spend_retry() {
+            return self.fail_first(status);
+        }
+        state.retransmitted = cause != Cause::Timeout;
+        self.counters.responses_lost += u64::from(cause == Cause::Lost);
+        if !roce.is_near || cause == Cause::Timeout {
+            state.narrow();
+        }
+        self.counters.retries += 1;
+        // Only progress restarts the local ACK timeout. It stops until the packets are sent. An
+        // engine of this process is known to exist, and reports what it lacks: a ring was full, or
+        // a pinned region was revoked.
+        match cause == Cause::Timeout || roce.is_near {
+            true => roce.send_again(&self.qp.requester.queue),
+            false => roce.go_back(now, &self.qp.requester.queue),
+        }
+        self.make_turn_due();
     }
 
     /// Sends the first request again after `delay`, because the peer has no receive for it.
@@ -103,9 +110,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         match self.qp.requester.spend_rnr_retry() {
             Ok(()) => {
                 self.qp.requester.wait = Wait::Receive;
-                let state = &mut self.conn.requester;
-                state.retransmitted = false;
-                state.go_back(self.qp.requester.queue.head());
+                self.conn.requester.retransmitted = false;
+                self.conn.send_again(&self.qp.requester.queue);
                 self.set_deadline(Some(now + delay));
             }
             Err(status) => self.fail_first(status),

@@ -1,7 +1,8 @@
 //! A queue pair in the record: attributes, and the state of its transport kind.
 
 use super::{
-    AddressVector, Message, Mtu, Pending, Place, QpState, QpType, Receive, Send, Tcp, TransportKind, Wait,
+    AddressVector, Message, Mtu, Pending, Place, Probes, QpState, QpType, Receive, RoundTrip, Send, Tcp,
+    TransportKind, Wait,
 };
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,9 @@ pub struct Qp {
     pub tcp: Option<Box<Tcp>>,
     /// Deadline in nanoseconds on the caller's clock.
     pub timer: Option<u64>,
+    /// Whether nothing is waited for until then. (Versions before 5 do not tell.)
+    #[serde(default)]
+    pub timer_is_idle: bool,
     /// Number of frames for the QP that wait for the answer to a question.
     pub held: u16,
 }
@@ -172,6 +176,16 @@ pub struct RcRoce {
     pub reorder: Option<ReorderBuffer>,
     /// Deadline of the connection.
     pub deadline: Option<u64>,
+    /// What is left of the local ACK timeout once packets are sent again, in nanoseconds. (Versions
+    /// before 5 have none.)
+    #[serde(default)]
+    pub left: Option<u64>,
+    /// Its round-trip time. (Versions before 5 have none.)
+    #[serde(default)]
+    pub round_trip: RoundTrip,
+    /// Its probes. (Versions before 5 have none.)
+    #[serde(default)]
+    pub probes: Probes,
     /// What it knows of congestion. (Versions before 5 have none.)
     #[serde(default)]
     pub congestion: Option<Congestion>,

@@ -21,8 +21,9 @@ use std::mem;
 use vrdma_wire::num::Imm;
 
 /// The sources that define the format.
-const FORMAT: [&str; 5] = [
+const FORMAT: [&str; 6] = [
     include_str!("../../save/record.rs"),
+    include_str!("../../save/record/probes.rs"),
     include_str!("../../save/record/qp.rs"),
     include_str!("../../save/record/request.rs"),
     include_str!("../../save/record/shared.rs"),

@@ -102,7 +102,7 @@ fn what_an_engine_or_a_device_cannot_have_is_refused() {
 #[test]
 fn what_a_queue_pair_cannot_have_is_refused() {
     use Violation as V;
-    let cases: [(Violation, Spoil); 35] = [
+    let cases: [(Violation, Spoil); 41] = [
         (V::Owner, |r| qp(r).init.owner += 1),
         (V::NoPd, |r| *qp(r).init.pd.as_mut().unwrap() += 1),
         (V::Capabilities, |r| qp(r).init.pd = None),
@@ -144,6 +144,16 @@ fn what_a_queue_pair_cannot_have_is_refused() {
         (V::Window, |r| rc(r).requester.awaited = 1 << 20),
         (V::Time, |r| rc(r).deadline = Some(u64::MAX)),
         (V::Time, |r| qp(r).timer = Some(u64::MAX)),
+        (V::Time, |r| (qp(r).timer, qp(r).timer_is_idle) = (None, true)),
+        (V::Time, |r| rc(r).probes.at = Some(u64::MAX)),
+        (V::Psn, |r| rc(r).probes.end = Some(1 << 24)),
+        (V::Psn, |r| rc(r).round_trip.timed = Some(1 << 24)),
+        (V::Time, |r| rc(r).round_trip.timed_at = None),
+        (V::Peers, |r| {
+            let estimate = record::Estimate { srtt: 1, variation: 1 };
+            let peer = record::PeerTime { gid: [7; 16], estimate };
+            device(r).peer_times = vec![peer.clone(), peer];
+        }),
     ];
     check(&on_the_wire().hosts[A].engine.save(), &cases);
 }

@@ -7,6 +7,7 @@ pub(crate) mod datagrams;
 mod hostile;
 mod inter_worker;
 mod loss;
+mod probes;
 mod refusals;
 mod reorder;
 mod responses;
@@ -256,7 +257,11 @@ impl Net {
     /// Returns `None` if there is no deadline.
     pub(crate) fn sleep(&mut self) -> Option<Duration> {
         self.run();
-        let deadline = self.hosts.iter().filter_map(|host| host.engine.poll_timeout()).min()?;
+        let next = |host: &mut Host| {
+            host.engine.move_idle_deadlines();
+            host.engine.poll_timeout()
+        };
+        let deadline = self.hosts.iter_mut().filter_map(next).min()?;
         let slept = Duration::from_nanos(deadline.0.saturating_sub(self.now.0));
         self.now = self.now.max(deadline);
         self.run();

@@ -1,6 +1,6 @@
 //! The state of a reliable connection on RoCE, in the record.
 
-use super::{RcRoce, RequesterState, ResponderState};
+use super::{Probes, RcRoce, RequesterState, ResponderState, RoundTrip};
 use crate::base::time::NEVER;
 use crate::base::transport_kind::TransportKind;
 use crate::objects::outstanding::Requests;
@@ -8,17 +8,31 @@ use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
 use crate::objects::roce::reorder::ReorderBuffer;
 use crate::save::{Violation, deadline, record, to_deadline};
+use core::time::Duration;
 
 impl RcRoce {
     /// Returns the record of the state.
     pub(crate) fn save(&self, qp: &Qp, requests: &Requests) -> record::Roce {
-        let RcRoce { requester, responder, reorder, deadline: at, stays_here: _, is_near: _, congestion } =
-            self;
+        let RcRoce {
+            requester,
+            responder,
+            reorder,
+            deadline: at,
+            left,
+            round_trip,
+            probes,
+            stays_here: _,
+            is_near: _,
+            congestion,
+        } = self;
         record::Roce::Rc(Box::new(record::RcRoce {
             requester: requester.save(qp, requests),
             responder: responder.save(qp),
             reorder: reorder.as_deref().map(ReorderBuffer::save),
             deadline: deadline(*at),
+            left: left.map(|left| left.as_nanos() as u64),
+            round_trip: round_trip.save(),
+            probes: probes.save(),
             congestion: congestion.as_deref().map(Congestion::save),
         }))
     }
@@ -39,6 +53,9 @@ impl RcRoce {
             responder: ResponderState::restore(&record.responder, qp)?,
             reorder: reorder.transpose()?.map(Box::new),
             deadline,
+            left: record.left.map(Duration::from_nanos),
+            round_trip: RoundTrip::restore(&record.round_trip)?,
+            probes: Probes::restore(&record.probes)?,
             // This holds until the QP's next turn. A connection without a timeout has a deadline
             // during a wait for an acknowledge only if its peer is in this process.
             stays_here: qp.attr().timeout == 0 && deadline != NEVER,

@@ -1,0 +1,258 @@
+//! How long a peer takes to answer (RFC 6298). Pure state, without a clock.
+
+mod save;
+
+use crate::base::time::Instant;
+use core::time::Duration;
+use vrdma_wire::num::{Gid, Psn};
+
+/// An estimate of the time between a packet and its answer.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Estimate {
+    /// The smoothed round-trip time, in nanoseconds (RFC 6298, 2: SRTT).
+    srtt: u32,
+    /// How far times differ from it, in nanoseconds (RFC 6298, 2: RTTVAR).
+    variation: u32,
+}
+
+/// The round-trip time of a QP's packets.
+#[derive(Debug, Default)]
+pub(crate) struct RoundTrip {
+    estimate: Option<Estimate>,
+    /// The packet that is timed, and when it was sent. The packet was sent once (Karn's rule).
+    timed: Option<(Psn, Instant)>,
+    /// Number of measured times, modulo 256.
+    samples: u8,
+}
+
+/// What peers of a device take to answer. New QPs begin with that.
+///
+/// A peer has one place, by its address. It takes the place of another peer there.
+#[derive(Debug, Default)]
+pub(crate) struct PeerTimes(Vec<Option<(Gid, Estimate)>>);
+
+/// Most peers whose time a device remembers.
+const PEERS: usize = 64;
+
+/// A QP reports its estimate to its device after one in this number of samples.
+const REPORT_EVERY: u8 = 16;
+
+/// The shortest time in which an answer is expected.
+const LEAST: Duration = Duration::from_micros(100);
+
+/// The probe timeout of a QP whose round-trip time is not known.
+const UNKNOWN: Duration = Duration::from_millis(4);
+
+impl Estimate {
+    /// Returns the estimate after a first sample (RFC 6298, 2.2).
+    fn first(sample: u32) -> Estimate {
+        Estimate { srtt: sample, variation: sample / 2 }
+    }
+
+    /// Takes one more sample (RFC 6298, 2.3).
+    fn take(&mut self, sample: u32) {
+        let (srtt, variation) = (u64::from(self.srtt), u64::from(self.variation));
+        let off = srtt.abs_diff(sample.into());
+        // Both are averages of values of 32 bits.
+        self.variation = ((3 * variation + off) / 4) as u32;
+        self.srtt = ((7 * srtt + u64::from(sample)) / 8) as u32;
+    }
+
+    /// Returns the smoothed round-trip time.
+    pub(crate) fn srtt(self) -> Duration {
+        Duration::from_nanos(self.srtt.into())
+    }
+
+    /// Returns the time in which most answers come.
+    fn most(self) -> Duration {
+        Duration::from_nanos(u64::from(self.srtt) + 4 * u64::from(self.variation))
+    }
+}
+
+impl RoundTrip {
+    pub(crate) fn estimate(&self) -> Option<Estimate> {
+        self.estimate
+    }
+
+    /// Begins with what the device knows of the peer, if nothing was measured so far.
+    pub(crate) fn begin_with(&mut self, known: impl FnOnce() -> Option<Estimate>) {
+        if self.estimate.is_none() {
+            self.estimate = known();
+        }
+    }
+
+    /// Records that a packet was sent for the first time, and that the peer is to answer it.
+    #[inline]
+    pub(crate) fn sent(&mut self, psn: Psn, now: Instant) {
+        if self.timed.is_none() {
+            self.timed = Some((psn, now));
+        }
+    }
+
+    /// Records that everything outstanding is sent again. An answer does not tell to which packet
+    /// it is.
+    pub(crate) fn all_sent_again(&mut self) {
+        self.timed = None;
+    }
+
+    /// Records that one packet was sent again.
+    pub(crate) fn sent_again(&mut self, psn: Psn) {
+        self.timed = self.timed.filter(|timed| timed.0 != psn);
+    }
+
+    /// Records that all PSNs before `una` were answered. Returns whether a time was measured.
+    #[inline]
+    pub(crate) fn answered(&mut self, una: Psn, now: Instant) -> bool {
+        let Some((psn, at)) = self.timed else { return false };
+        if una.distance(psn) <= 0 {
+            return false;
+        }
+        self.timed = None;
+        let sample = now.0.saturating_sub(at.0).clamp(1, u32::MAX.into()) as u32;
+        match &mut self.estimate {
+            Some(estimate) => estimate.take(sample),
+            none => *none = Some(Estimate::first(sample)),
+        }
+        self.samples = self.samples.wrapping_add(1);
+        true
+    }
+
+    /// Returns the estimate after a time was measured, if the device is to know it.
+    #[inline]
+    pub(crate) fn report(&self) -> Option<Estimate> {
+        self.estimate.filter(|_| self.samples % REPORT_EVERY == 1)
+    }
+
+    /// Returns how long an answer is waited for before a probe is sent.
+    ///
+    /// It is twice the time in which most answers come, because peers acknowledge several packets
+    /// at once, and do other work.
+    pub(crate) fn probe_timeout(&self) -> Duration {
+        self.estimate.map_or(UNKNOWN, |estimate| (2 * estimate.most()).max(LEAST))
+    }
+
+    /// Returns the time after which an answer can be expected to be there.
+    pub(crate) fn answer_time(&self) -> Duration {
+        self.estimate.map_or(UNKNOWN, |estimate| estimate.most().max(LEAST))
+    }
+}
+
+impl PeerTimes {
+    /// Returns the time that a peer takes.
+    pub(crate) fn get(&self, peer: Gid) -> Option<Estimate> {
+        self.0.get(place(peer)).copied().flatten().filter(|known| known.0 == peer).map(|known| known.1)
+    }
+
+    /// Records the time that a peer takes.
+    pub(crate) fn set(&mut self, peer: Gid, estimate: Estimate) {
+        if self.0.is_empty() {
+            self.0 = vec![None; PEERS];
+        }
+        self.0[place(peer)] = Some((peer, estimate));
+    }
+}
+
+/// Returns the place of a peer. Addresses of a subnet differ in their last bytes.
+fn place(peer: Gid) -> usize {
+    let sum = peer.0.iter().fold(0u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte));
+    usize::from(sum) % PEERS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MICRO: u64 = 1000;
+
+    fn psn(number: u32) -> Psn {
+        Psn::truncate(number)
+    }
+
+    #[test]
+    fn a_time_that_stays_equal_is_the_estimate_and_one_that_changes_is_followed() {
+        let mut round_trip = RoundTrip::default();
+        assert_eq!(round_trip.probe_timeout(), UNKNOWN);
+        let mut now = 0;
+        let mut answer = |round_trip: &mut RoundTrip, took| {
+            round_trip.sent(psn(7), Instant(now));
+            now += took;
+            round_trip.answered(psn(8), Instant(now));
+        };
+        answer(&mut round_trip, 80 * MICRO);
+        // RFC 6298, 2.2: RTTVAR is half of the first sample.
+        assert_eq!(round_trip.estimate, Some(Estimate { srtt: 80_000, variation: 40_000 }));
+        assert_eq!(round_trip.probe_timeout(), Duration::from_micros(2 * (80 + 160)));
+        (0..100).for_each(|_| answer(&mut round_trip, 80 * MICRO));
+        assert_eq!(round_trip.estimate.unwrap().srtt, 80_000);
+        assert!(round_trip.probe_timeout() < Duration::from_micros(161));
+        (0..100).for_each(|_| answer(&mut round_trip, 10 * MICRO));
+        assert_eq!(round_trip.probe_timeout(), LEAST);
+        answer(&mut round_trip, 90 * MICRO);
+        // RFC 6298, 2.3, with 10 us before: SRTT grows by an eighth, RTTVAR by a fourth.
+        let Estimate { srtt, variation } = round_trip.estimate.unwrap();
+        assert!(srtt.abs_diff(20_000) < 100 && variation.abs_diff(20_000) < 100, "{srtt} {variation}");
+    }
+
+    #[test]
+    fn one_packet_is_timed_and_none_once_something_was_sent_again() {
+        let mut round_trip = RoundTrip::default();
+        round_trip.sent(psn(0xff_ffff), Instant(0));
+        round_trip.sent(psn(5), Instant(100));
+        assert!(!round_trip.answered(psn(0xff_ffff), Instant(200)), "it is not answered");
+        assert!(round_trip.timed.is_some());
+        round_trip.answered(psn(0), Instant(300));
+        assert_eq!(round_trip.estimate, Some(Estimate::first(300)));
+        round_trip.sent(psn(6), Instant(400));
+        round_trip.all_sent_again();
+        round_trip.answered(psn(7), Instant(9000));
+        assert_eq!(round_trip.estimate, Some(Estimate::first(300)));
+        round_trip.sent(psn(8), Instant(9000));
+        round_trip.sent_again(psn(7));
+        assert!(round_trip.answered(psn(9), Instant(9300)), "another packet was sent again");
+        assert_eq!(round_trip.estimate.unwrap().srtt, 300);
+        round_trip.sent(psn(9), Instant(9300));
+        round_trip.sent_again(psn(9));
+        assert!(!round_trip.answered(psn(10), Instant(99_999)));
+    }
+
+    #[test]
+    fn the_longest_time_is_kept() {
+        let mut round_trip = RoundTrip::default();
+        for _ in 0..3 {
+            round_trip.sent(psn(1), Instant(0));
+            round_trip.answered(psn(2), Instant(u64::MAX));
+        }
+        assert_eq!(round_trip.estimate.unwrap().srtt, u32::MAX);
+        assert!(round_trip.probe_timeout() > Duration::from_secs(8));
+    }
+
+    #[test]
+    fn a_device_remembers_some_peers() {
+        let mut times = PeerTimes::default();
+        let gid = |n: u32| Gid::from_ipv4([10, 0, (n >> 8) as u8, n as u8]);
+        assert_eq!(times.get(gid(0)), None);
+        (0..1000).for_each(|n| times.set(gid(n), Estimate::first(n)));
+        let known: Vec<u32> = (0..1000).filter(|&n| times.get(gid(n)).is_some()).collect();
+        assert_eq!(known.len(), PEERS);
+        assert!(known.iter().all(|&n| times.get(gid(n)) == Some(Estimate::first(n))));
+        assert!(known.iter().all(|&n| n >= 1000 - 128), "the last ones are remembered: {known:?}");
+    }
+
+    #[test]
+    fn a_new_connection_begins_with_what_is_known_and_goes_on_from_there() {
+        let mut round_trip = RoundTrip::default();
+        round_trip.begin_with(|| None);
+        assert_eq!(round_trip.estimate, None);
+        round_trip.begin_with(|| Some(Estimate::first(8000)));
+        round_trip.begin_with(|| Some(Estimate::first(1)));
+        assert_eq!(round_trip.estimate, Some(Estimate::first(8000)));
+        round_trip.sent(psn(1), Instant(0));
+        assert!(round_trip.answered(psn(2), Instant(16_000)));
+        assert_eq!(round_trip.report(), Some(Estimate { srtt: 9000, variation: 5000 }));
+        for n in 1..600 {
+            round_trip.sent(psn(1), Instant(0));
+            assert!(round_trip.answered(psn(2), Instant(16_000)));
+            assert_eq!(round_trip.report().is_some(), n % u32::from(REPORT_EVERY) == 0, "{n}");
+        }
+    }
+}

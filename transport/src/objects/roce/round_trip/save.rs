@@ -1,0 +1,69 @@
+//! Round-trip times in the record.
+
+use super::{Estimate, PEERS, PeerTimes, RoundTrip, place};
+use crate::base::time::NEVER;
+use crate::save::{Violation, deadline, record, to_deadline, to_psn};
+use vrdma_wire::num::Gid;
+
+impl Estimate {
+    fn save(self) -> record::Estimate {
+        let Estimate { srtt, variation } = self;
+        record::Estimate { srtt, variation }
+    }
+
+    fn restore(record: &record::Estimate) -> Estimate {
+        let record::Estimate { srtt, variation } = *record;
+        Estimate { srtt, variation }
+    }
+}
+
+impl RoundTrip {
+    /// Returns the record of a QP's round-trip time.
+    pub(crate) fn save(&self) -> record::RoundTrip {
+        let RoundTrip { estimate, timed, samples } = *self;
+        record::RoundTrip {
+            estimate: estimate.map(Estimate::save),
+            timed: timed.map(|(psn, _)| psn.number()),
+            timed_at: timed.and_then(|(_, at)| deadline(at)),
+            samples,
+        }
+    }
+
+    /// Restores a QP's round-trip time.
+    pub(crate) fn restore(record: &record::RoundTrip) -> Result<RoundTrip, Violation> {
+        let at = to_deadline(record.timed_at)?;
+        let timed = record.timed.map(to_psn).transpose()?;
+        if timed.is_some() != (at != NEVER) {
+            return Err(Violation::Time);
+        }
+        Ok(RoundTrip {
+            estimate: record.estimate.as_ref().map(Estimate::restore),
+            timed: timed.map(|psn| (psn, at)),
+            samples: record.samples,
+        })
+    }
+}
+
+impl PeerTimes {
+    /// Returns the record of a device's peers.
+    pub(crate) fn save(&self) -> Vec<record::PeerTime> {
+        let PeerTimes(places) = self;
+        let known = places.iter().flatten();
+        known.map(|(gid, estimate)| record::PeerTime { gid: gid.0, estimate: estimate.save() }).collect()
+    }
+
+    /// Restores a device's peers, which are in the order of their places.
+    pub(crate) fn restore(record: &[record::PeerTime]) -> Result<PeerTimes, Violation> {
+        let mut times = PeerTimes::default();
+        let mut next = 0;
+        for peer in record {
+            let gid = Gid(peer.gid);
+            if !(next..PEERS).contains(&place(gid)) {
+                return Err(Violation::Peers);
+            }
+            next = place(gid) + 1;
+            times.set(gid, Estimate::restore(&peer.estimate));
+        }
+        Ok(times)
+    }
+}

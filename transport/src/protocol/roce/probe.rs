@@ -1,0 +1,242 @@
+//! Probes: a peer that is silent for longer than usual is asked how far it has come.
+//!
+//! The packet at the oldest PSN without an answer is sent again, alone. For a READ it asks for the
+//! rest of its data. A lost last packet, acknowledge, NAK or response is found in this way, without
+//! the local ACK timeout. A probe spends no retry.
+
+use crate::base::memory::Region;
+use crate::base::time::{Instant, NEVER, ack_timeout};
+use crate::message::ctx::QpCtx;
+use crate::message::outlet::PacketOutlet;
+use crate::objects::qp::requester::Wait;
+use crate::objects::roce::packet::{asks_for_ack, request_packet};
+use crate::objects::roce::probes::Patience;
+use crate::objects::roce::requester_state::psns;
+use crate::objects::roce::state::RcRoce;
+use crate::protocol::allowance::Allowance;
+use crate::protocol::roce::qp::RoceQp;
+use crate::protocol::roce::retry::Cause;
+use crate::protocol::roce::slices::{next_slice, packet_payload};
+use crate::verbs::attr::QpState;
+use crate::verbs::completion::Sink;
+use crate::verbs::op::DataDirection;
+use core::time::Duration;
+
+impl<R: Region, S: Sink> RoceQp<'_, R, S> {
+    /// Handles the expiry of the QP's timer.
+    pub(crate) fn timer_expired(&mut self, now: Instant) {
+        self.gap_is_old(now);
+        if self.conn.deadline <= now {
+            self.conn.deadline = NEVER;
+            self.deadline_passed(now);
+        } else if self.conn.probes.at <= now {
+            self.conn.probes.at = NEVER;
+            self.peer_is_silent(now);
+        }
+        self.follow_deadlines();
+    }
+
+    /// Handles the end of the local ACK timeout, or of a wait for a receive.
+    fn deadline_passed(&mut self, now: Instant) {
+        let state = &self.conn.requester;
+        let is_outstanding = state.una != self.qp.requester.psn;
+        if self.qp.requester.wait == Wait::Receive {
+            self.qp.requester.wait = Wait::No;
+            self.counters.retries += 1;
+            self.make_turn_due();
+        } else if is_outstanding && state.next() == state.una {
+            // It is about to be sent again.
+            self.make_turn_due();
+        } else if is_outstanding {
+            self.counters.timeouts += 1;
+            self.try_again(now, Cause::Timeout);
+        }
+    }
+
+    /// Returns the local ACK timeout, if probes may be sent before its end.
+    ///
+    /// Packets to other engines of this process are not lost on the way. A QP without a local ACK
+    /// timeout waits for ever, as its program asked for.
+    fn longest_silence(&self) -> Option<Duration> {
+        let is_on_the_wire = !self.conn.is_near && !self.conn.stays_here;
+        ack_timeout(self.qp.attr().timeout).filter(|_| is_on_the_wire)
+    }
+
+    /// Returns until when the next answer is expected, or [`NEVER`].
+    fn silence_end(&self) -> Instant {
+        let Some(longest) = self.longest_silence() else { return NEVER };
+        let patience = Patience {
+            timeout: self.conn.round_trip.probe_timeout(),
+            // The QP's own timer may just have expired.
+            waiting: self.schedule.deadlines.waiting(self.place.device).max(1),
+            answers: self.answers_to_probe(),
+            longest,
+            seed: u64::from(self.place.qpn.number()) << 40,
+        };
+        self.conn.probes.silence_end(patience, self.shows_loss())
+    }
+
+    /// Begins to wait for an answer, if probes may be sent.
+    ///
+    /// The QP's timer is early. When it expires, the QP decides whether the peer is silent.
+    fn expect_answer(&mut self, now: Instant) {
+        let Some(longest) = self.longest_silence() else { return };
+        let QpCtx { qp, times, conn, schedule, place, .. } = self;
+        conn.round_trip.begin_with(|| times.get(qp.dgid));
+        let timeout = conn.round_trip.probe_timeout();
+        conn.probes.begin(now, timeout, schedule.deadlines.waiting(place.device), longest);
+        self.follow_deadlines();
+    }
+
+    /// Has the QP wait for an answer if it has sent nothing in its turn, and was to do so after it.
+    pub(super) fn nothing_was_sent(&mut self, now: Instant) {
+        let probes = &self.conn.probes;
+        if probes.at == NEVER && !probes.is_due && self.may_probe() {
+            self.expect_answer(now);
+        }
+    }
+
+    /// Records that packets were sent. `is_again` tells that the oldest PSN was among them, and not
+    /// for the first time.
+    ///
+    /// The times are those of the oldest packet without an answer. Packets that are sent later do
+    /// not restart them.
+    pub(super) fn packets_were_sent(&mut self, now: Instant, is_again: bool) {
+        let roce = &mut *self.conn;
+        if is_again {
+            roce.probes.went_back = now;
+        }
+        if let Some(left) = roce.left.take() {
+            // The QP had to wait for its turn, perhaps because of a rate. The peer could not answer
+            // meanwhile.
+            self.set_deadline(Some(now + left));
+        } else if roce.deadline == NEVER {
+            self.restart_deadline(now);
+        }
+        let probes = &self.conn.probes;
+        if probes.at == NEVER && !probes.is_due {
+            self.expect_answer(now);
+        }
+    }
+
+    /// Records that more PSNs were answered.
+    pub(super) fn answer_came(&mut self, now: Instant) {
+        let roce = &mut *self.conn;
+        roce.left = None;
+        let una = roce.requester.una;
+        let is_measured = roce.round_trip.answered(una, now);
+        if is_measured && let Some(estimate) = roce.round_trip.report() {
+            self.times.set(self.qp.dgid, estimate);
+        }
+        let may_be_earlier = roce.probes.answered(now, una, is_measured);
+        if una == self.qp.requester.psn {
+            roce.probes.at = NEVER;
+            return self.set_deadline(None);
+        }
+        if self.conn.requester.next() == una {
+            // The rest is sent again when the QP has its turn. Until then nobody can answer it.
+            self.make_turn_due();
+            return self.set_deadline(None);
+        }
+        if may_be_earlier {
+            self.conn.probes.at = self.silence_end();
+        }
+        self.restart_deadline(now);
+    }
+
+    /// Handles an acknowledge that was repeated: the peer has executed no more.
+    ///
+    /// It answers a duplicate, if packets are not reordered on the way. If that is a probe, all
+    /// that was sent before it has arrived or is lost.
+    pub(super) fn peer_has_no_more(&mut self, now: Instant) {
+        if self.shows_loss() && self.may_probe() {
+            self.try_again(now, Cause::Silence);
+        }
+    }
+
+    /// Handles a silence of the peer that is longer than usual.
+    fn peer_is_silent(&mut self, now: Instant) {
+        if !self.may_probe() {
+            return;
+        }
+        let end = self.silence_end();
+        if end > now {
+            self.conn.probes.at = end;
+        } else if self.shows_loss() {
+            // Several packets were lost. They are not found one by one.
+            self.try_again(now, Cause::Silence);
+        } else if !self.qp.turn_due {
+            self.conn.probes.is_due = true;
+            self.make_turn_due();
+        }
+        // Else more packets are about to be sent. They ask for an answer.
+    }
+
+    /// Whether something was sent that the peer has not answered, and that will not be sent again
+    /// anyway.
+    fn may_probe(&self) -> bool {
+        let state = &self.conn.requester;
+        matches!(self.qp.state, QpState::Rts | QpState::Sqd)
+            && self.qp.requester.wait == Wait::No
+            && state.next() != state.una
+    }
+
+    /// Whether the answers after a probe show a loss, unless more answers come.
+    ///
+    /// A peer that makes pauses within the response to a request is slow.
+    fn shows_loss(&self) -> bool {
+        self.conn.probes.shows_loss() && !(self.conn.requester.answered() > 0 && self.answers_to_probe() > 0)
+    }
+
+    /// Returns how many packets of data a probe asks for.
+    fn answers_to_probe(&self) -> u32 {
+        let state = &self.conn.requester;
+        let Some(first) = self.requests.first_send(&self.qp.requester.queue) else { return 0 };
+        let work = first.work();
+        if work.row.has_response() { psns(&work, self.qp.path_mtu) - state.answered() } else { 0 }
+    }
+
+    /// Sends the probe that is due. Returns false if there is no room for it now.
+    #[cold]
+    pub(super) fn send_probe(
+        &mut self,
+        allowance: &mut Allowance,
+        outlet: &mut impl PacketOutlet<R>,
+    ) -> bool {
+        if !self.may_probe() || self.longest_silence().is_none() {
+            self.conn.probes.is_due = false;
+            return true;
+        }
+        if !allowance.may_send(outlet) {
+            return false;
+        }
+        let QpCtx { qp, mrs, requests, counters, send_scratch, place, mac, marks, .. } = self;
+        let state = &mut self.conn.requester;
+        let front = requests.front_send(&qp.requester.queue, send_scratch);
+        let (send, payload) = front.expect("a PSN that is outstanding is one of a request");
+        let work = send.work();
+        if work.row.data == DataDirection::Back && !outlet.may_ask() {
+            return false;
+        }
+        let slice = next_slice(&work, state.answered(), psns(&work, qp.path_mtu), (qp.path_mtu.bytes(), 1));
+        let packet =
+            request_packet(&qp.path(*mac, *marks), qp, state.una, &work, &slice, asks_for_ack(&work));
+        // Memory that is gone fails the request when it is retransmitted, and not because of this.
+        let sent = packet_payload(mrs, qp, &work, payload, &slice).is_some_and(|pieces| {
+            let sent = outlet.pass(place.id(), &packet, None, &pieces);
+            sent.is_ok().then(|| allowance.sent(pieces.len() as u32)).is_some()
+        });
+        let RcRoce { requester, probes, round_trip, .. } = &mut *self.conn;
+        if sent {
+            counters.packets_out += 1;
+            counters.roce_adp_retrans += 1;
+            round_trip.sent_again(requester.una);
+            probes.sent(allowance.now, requester.next());
+        } else {
+            probes.failed(allowance.now);
+        }
+        self.conn.probes.at = self.silence_end();
+        self.follow_deadlines();
+        true
+    }
+}

@@ -1,0 +1,59 @@
+//! Round-trip times and probes in the record.
+
+use serde::{Deserialize, Serialize};
+
+/// An estimate of a round-trip time (RFC 6298).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The smoothed time, in nanoseconds.
+    pub srtt: u32,
+    /// How far times differ from it, in nanoseconds.
+    pub variation: u32,
+}
+
+/// The round-trip time of a QP's packets.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct RoundTrip {
+    /// The estimate, once there is one.
+    pub estimate: Option<Estimate>,
+    /// PSN of the packet that is timed.
+    pub timed: Option<u32>,
+    /// When that packet was sent, on the caller's clock.
+    pub timed_at: Option<u64>,
+    /// Number of measured times, modulo 256.
+    pub samples: u8,
+}
+
+/// What a peer of a device takes to answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PeerTime {
+    /// Its address.
+    pub gid: [u8; 16],
+    /// The time.
+    pub estimate: Estimate,
+}
+
+/// The probes of a QP. All times are on the caller's clock.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Probes {
+    /// When to look whether the peer is silent.
+    pub at: Option<u64>,
+    /// When packets were last sent again from the oldest one on.
+    pub went_back: u64,
+    /// When something was last answered, or when the oldest packet was sent.
+    pub answered_at: u64,
+    /// When a probe was last tried, or something made one unnecessary.
+    pub tried_at: u64,
+    /// The longest time between two answers with a probe in between, in nanoseconds.
+    pub pause: u64,
+    /// The PSN that was next when a probe was sent, until all before it are answered.
+    pub end: Option<u32>,
+    /// Number of tried probes since a round-trip time was measured.
+    pub backoff: u8,
+    /// How often packets were sent again because of one more NAK, since something was answered.
+    pub naks: u8,
+    /// Whether a probe was sent, and nothing was answered since.
+    pub is_asked: bool,
+    /// Whether a probe is to be sent.
+    pub is_due: bool,
+}
