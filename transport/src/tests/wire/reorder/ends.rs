@@ -166,11 +166,31 @@ fn bytes_behind_a_packet_are_not_held() {
     assert_eq!((stored(&net), held(&net, B)), (4, (0, 0)));
 }
 
+/// Adds bytes to the payload of a packet in IPv6, beyond what an encoder allows.
+fn lengthen(frame: &mut Frame, more: usize) {
+    const IP: usize = 14;
+    const UDP: usize = IP + 20;
+    assert_eq!(frame[IP], 0x45, "an IPv4 header without options");
+    let end = frame.len() - vrdma_wire::icrc::LEN;
+    frame.splice(end..end, vec![1; more]);
+    for at in [IP + 2, UDP + 4] {
+        let length = u16::from_be_bytes([frame[at], frame[at + 1]]) + more as u16;
+        frame[at..at + 2].copy_from_slice(&length.to_be_bytes());
+    }
+    frame[IP + 10..IP + 12].fill(0);
+    let checksum = vrdma_wire::checksum::Sum::of(&frame[IP..UDP]).finish();
+    frame[IP + 10..IP + 12].copy_from_slice(&checksum.to_be_bytes());
+    vrdma_wire::icrc::seal(frame);
+}
+
 #[test]
 fn a_packet_that_is_longer_than_any_mtu_is_not_held() {
     let mut net = Net::connected();
     let packet = net.packet(A, Body::Rc(Rc::Write(Part::Middle)), net.expected(B).add(1));
-    net.deliver(A, &frame(&packet, &[1; 8192]));
+    let mut long = frame(&packet, &[1; 4096]);
+    lengthen(&mut long, 4096);
+    assert_eq!(parse(&long).bth.psn, packet.bth.psn, "it is a sound packet but for its length");
+    net.deliver(A, &long);
     assert_eq!(held(&net, B), (0, 0));
     let counters = net.hosts[B].counters();
     assert_eq!((counters.out_of_sequence, counters.naks_sequence, counters.drop_reorder), (1, 1, 0));
