@@ -100,7 +100,7 @@ impl<R: Region> Core<R> {
     pub(crate) fn borrow<'a, S>(&'a mut self, place: QpRef, sink: &'a mut S) -> Option<QpCtx<'a, R, S>> {
         let Core { devices, schedule, send_scratch, recv_scratch, port, .. } = self;
         let Device { qps, parts, .. } = devices.get_mut(place.device)?;
-        let DeviceParts { mrs, requests, srqs, counters, times, mac, marks, suspended, limited } = parts;
+        let DeviceParts { mrs, requests, srqs, counters, peers, mac, marks, suspended, limited } = parts;
         let (qp, conn) = qps.get_mut(place.qpn.number())?.parts();
         Some(QpCtx {
             place,
@@ -110,7 +110,7 @@ impl<R: Region> Core<R> {
             requests,
             srqs,
             counters,
-            times,
+            peers,
             schedule,
             send_scratch,
             recv_scratch,

@@ -11,7 +11,7 @@ use crate::objects::mr::Mrs;
 use crate::objects::outstanding::{Requests, Scratch};
 use crate::objects::qp::entry::QpEntry;
 use crate::objects::qp::{Direction, Qp};
-use crate::objects::roce::round_trip::PeerTimes;
+use crate::objects::roce::round_trip::Peers;
 use crate::objects::roce::state::RcRoce;
 use crate::objects::service::{ConnState, Service};
 use crate::objects::srq::Srqs;
@@ -38,8 +38,8 @@ pub(crate) struct QpCtx<'a, R, S, T = Service> {
     pub(crate) requests: &'a mut Requests,
     pub(crate) srqs: &'a mut Srqs,
     pub(crate) counters: &'a mut Counters,
-    /// What peers of the device take to answer.
-    pub(crate) times: &'a mut PeerTimes,
+    /// What the device knows of its peers on other hosts.
+    pub(crate) peers: &'a mut Peers,
     pub(crate) schedule: &'a mut Schedule,
     /// Buffer for the elements of the QP's own send.
     pub(crate) send_scratch: &'a mut Scratch,
@@ -85,7 +85,7 @@ impl<S> Common<'_, S> {
             requests: &mut device.requests,
             srqs: &mut device.srqs,
             counters: &mut device.counters,
-            times: &mut device.times,
+            peers: &mut device.peers,
             schedule: self.schedule,
             send_scratch: self.send_scratch,
             recv_scratch: self.recv_scratch,
@@ -114,7 +114,7 @@ impl<R, S, T> QpCtx<'_, R, S, T> {
             requests: self.requests,
             srqs: self.srqs,
             counters: self.counters,
-            times: self.times,
+            peers: self.peers,
             schedule: self.schedule,
             send_scratch: self.send_scratch,
             recv_scratch: self.recv_scratch,
@@ -160,7 +160,7 @@ impl<'a, R, S> QpCtx<'a, R, S> {
             requests: self.requests,
             srqs: self.srqs,
             counters: self.counters,
-            times: self.times,
+            peers: self.peers,
             schedule: self.schedule,
             send_scratch: self.send_scratch,
             recv_scratch: self.recv_scratch,

@@ -21,7 +21,7 @@ use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
 use crate::objects::qp::entry::{QpEntry, Qps, SPECIAL_QPS, numbering};
 use crate::objects::receiver::Receiver;
-use crate::objects::roce::round_trip::PeerTimes;
+use crate::objects::roce::round_trip::Peers;
 use crate::objects::service::Service;
 use crate::objects::srq::{SRQS, Srq, Srqs};
 use crate::objects::xrcd::{XRCDS, Xrcd, Xrcds};
@@ -240,8 +240,8 @@ pub(crate) struct DeviceParts<R> {
     pub(crate) srqs: Srqs,
     pub(crate) requests: Requests,
     pub(crate) counters: Counters,
-    /// What its peers on other hosts take to answer.
-    pub(crate) times: PeerTimes,
+    /// What it knows of its peers on other hosts.
+    pub(crate) peers: Peers,
     /// Source of its packets.
     pub(crate) mac: Mac,
     /// Marks of its packets. The caller of a restored engine sets them again.
@@ -331,7 +331,7 @@ impl<R> Device<R> {
                 srqs: Srqs::new(SRQS, 0, limits.max_srq),
                 requests: Requests::new(),
                 counters: Counters::ZERO,
-                times: PeerTimes::default(),
+                peers: Peers::default(),
                 mac: Mac::default(),
                 marks: Marks::default(),
                 suspended: false,

@@ -239,9 +239,9 @@ pub struct Device {
     /// Its multicast groups, in order. (Older records have none.)
     #[serde(default)]
     pub groups: Vec<Group>,
-    /// What its peers take to answer, in the order of their places. (Versions before 5 have none.)
+    /// What it knows of its peers, in the order of their places. (Versions before 5 have none.)
     #[serde(default)]
-    pub peer_times: Vec<PeerTime>,
+    pub peers: Vec<Peer>,
 }
 
 /// [`Limits`](crate::Limits).

@@ -9,7 +9,7 @@ use crate::objects::group::Groups;
 use crate::objects::mr::Key;
 use crate::objects::qp::entry::QpEntry;
 use crate::objects::qp::save::to_init;
-use crate::objects::roce::round_trip::PeerTimes;
+use crate::objects::roce::round_trip::Peers;
 use crate::objects::srq::Srq;
 use crate::objects::srq::life::SrqRef;
 use crate::objects::xrcd::Xrcd;
@@ -57,7 +57,7 @@ impl<R> Device<R> {
             qps,
             step: _,
             parts:
-                super::DeviceParts { mrs, srqs, requests, counters, times, mac, marks: _, suspended, limited: _ },
+                super::DeviceParts { mrs, srqs, requests, counters, peers, mac, marks: _, suspended, limited: _ },
             // A restored device counts only queues that still exist.
             srqs_made: _,
             xrcds,
@@ -102,7 +102,7 @@ impl<R> Device<R> {
                 .map(|entry| entry.save(srqs.peek(&entry.qp).map(|srq| srq.this.id()), requests))
                 .collect(),
             groups: groups.save(),
-            peer_times: times.save(),
+            peers: peers.save(),
         }
     }
 
@@ -121,7 +121,7 @@ impl<R> Device<R> {
         device.mac = Mac(record.mac);
         device.suspended = record.suspended;
         device.counters = Counters::restore(&record.counters)?;
-        device.times = PeerTimes::restore(&record.peer_times)?;
+        device.peers = Peers::restore(&record.peers)?;
         if device.active_mtu > limits.max_mtu {
             return Err(Violation::Mtu.into());
         }

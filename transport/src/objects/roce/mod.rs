@@ -9,4 +9,5 @@ pub(crate) mod reorder;
 pub(crate) mod requester_state;
 pub(crate) mod responder_state;
 pub(crate) mod round_trip;
+pub(crate) mod selective;
 pub(crate) mod state;

@@ -33,8 +33,19 @@ pub(crate) struct Probes {
     naks: u8,
     /// Whether a probe was sent, and nothing was answered since.
     is_asked: bool,
-    /// Whether a probe is to be sent in the QP's next turn.
-    pub(crate) is_due: bool,
+    /// What is to be sent in the QP's next turn, before all else.
+    pub(crate) due: Due,
+}
+
+/// Whether the packet at the oldest PSN is to be sent again alone, and why.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Due {
+    #[default]
+    Nothing,
+    /// The peer is silent.
+    Probe,
+    /// The packet is lost.
+    Repeat,
 }
 
 /// How long a QP waits for an answer, apart from what its probes add to that.
@@ -71,7 +82,7 @@ impl Probes {
             backoff: 0,
             naks: 0,
             is_asked: false,
-            is_due: false,
+            due: Due::Nothing,
         }
     }
 
@@ -111,19 +122,25 @@ impl Probes {
 
     /// Records that a probe could not be sent.
     pub(crate) fn failed(&mut self, now: Instant) {
-        self.is_due = false;
+        self.due = Due::Nothing;
         self.tried_at = now;
         self.backoff = self.backoff.saturating_add(1);
     }
 
     /// Records that a probe was sent. `next` is the next PSN to be sent.
     pub(crate) fn sent(&mut self, now: Instant, next: Psn) {
-        self.is_due = false;
+        self.due = Due::Nothing;
         self.tried_at = now;
         // An earlier probe may be answered before this one comes.
         self.end.get_or_insert(next);
         self.is_asked = true;
         self.backoff = self.backoff.saturating_add(1);
+    }
+
+    /// Records that the oldest packet was sent again alone, because it is lost.
+    pub(crate) fn repeated(&mut self, now: Instant) {
+        self.due = Due::Nothing;
+        (self.tried_at, self.went_back) = (now, now);
     }
 
     /// Records that all PSNs before `una`, and no more, are answered now.
@@ -144,7 +161,7 @@ impl Probes {
         }
         self.answered_at = now;
         self.naks = 0;
-        self.is_due = false;
+        self.due = Due::Nothing;
         // At most `HALF` PSNs are outstanding.
         if self.end.is_some_and(|end| ahead(una, end) < HALF) {
             (self.end, self.pause) = (None, Duration::ZERO);

@@ -3,6 +3,7 @@
 mod save;
 
 use crate::base::time::Instant;
+use crate::objects::roce::selective::Ahead;
 use core::time::Duration;
 use vrdma_wire::num::{Gid, Psn};
 
@@ -25,13 +26,22 @@ pub(crate) struct RoundTrip {
     samples: u8,
 }
 
-/// What peers of a device take to answer. New QPs begin with that.
+/// What a device knows of its peers on other hosts. New QPs begin with that.
 ///
 /// A peer has one place, by its address. It takes the place of another peer there.
 #[derive(Debug, Default)]
-pub(crate) struct PeerTimes(Vec<Option<(Gid, Estimate)>>);
+pub(crate) struct Peers(Vec<Option<(Gid, Known)>>);
 
-/// Most peers whose time a device remembers.
+/// What is known of a peer.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Known {
+    /// How long it takes to answer.
+    pub(crate) estimate: Option<Estimate>,
+    /// What it does with packets that come ahead of a gap.
+    pub(crate) ahead: Ahead,
+}
+
+/// Most peers that a device remembers.
 const PEERS: usize = 64;
 
 /// A QP reports its estimate to its device after one in this number of samples.
@@ -75,10 +85,8 @@ impl RoundTrip {
     }
 
     /// Begins with what the device knows of the peer, if nothing was measured so far.
-    pub(crate) fn begin_with(&mut self, known: impl FnOnce() -> Option<Estimate>) {
-        if self.estimate.is_none() {
-            self.estimate = known();
-        }
+    pub(crate) fn begin_with(&mut self, known: Option<Estimate>) {
+        self.estimate = self.estimate.or(known);
     }
 
     /// Records that a packet was sent for the first time, and that the peer is to answer it.
@@ -137,18 +145,32 @@ impl RoundTrip {
     }
 }
 
-impl PeerTimes {
-    /// Returns the time that a peer takes.
-    pub(crate) fn get(&self, peer: Gid) -> Option<Estimate> {
-        self.0.get(place(peer)).copied().flatten().filter(|known| known.0 == peer).map(|known| known.1)
+impl Peers {
+    /// Returns what is known of a peer.
+    pub(crate) fn get(&self, peer: Gid) -> Known {
+        let there = self.0.get(place(peer)).copied().flatten();
+        there.filter(|there| there.0 == peer).map(|there| there.1).unwrap_or_default()
     }
 
-    /// Records the time that a peer takes.
-    pub(crate) fn set(&mut self, peer: Gid, estimate: Estimate) {
+    /// Records how long a peer takes to answer.
+    pub(crate) fn took(&mut self, peer: Gid, estimate: Estimate) {
+        self.change(peer).estimate = Some(estimate);
+    }
+
+    /// Records what a peer does with packets that come ahead of a gap.
+    pub(crate) fn does(&mut self, peer: Gid, ahead: Ahead) {
+        self.change(peer).ahead = ahead;
+    }
+
+    fn change(&mut self, peer: Gid) -> &mut Known {
         if self.0.is_empty() {
             self.0 = vec![None; PEERS];
         }
-        self.0[place(peer)] = Some((peer, estimate));
+        let there = &mut self.0[place(peer)];
+        if there.is_none_or(|there| there.0 != peer) {
+            *there = None;
+        }
+        &mut there.get_or_insert((peer, Known::default())).1
     }
 }
 
@@ -228,23 +250,30 @@ mod tests {
 
     #[test]
     fn a_device_remembers_some_peers() {
-        let mut times = PeerTimes::default();
+        let mut peers = Peers::default();
         let gid = |n: u32| Gid::from_ipv4([10, 0, (n >> 8) as u8, n as u8]);
-        assert_eq!(times.get(gid(0)), None);
-        (0..1000).for_each(|n| times.set(gid(n), Estimate::first(n)));
-        let known: Vec<u32> = (0..1000).filter(|&n| times.get(gid(n)).is_some()).collect();
+        assert_eq!(peers.get(gid(0)), Known::default());
+        (0..1000).for_each(|n| peers.took(gid(n), Estimate::first(n)));
+        let known: Vec<u32> = (0..1000).filter(|&n| peers.get(gid(n)) != Known::default()).collect();
         assert_eq!(known.len(), PEERS);
-        assert!(known.iter().all(|&n| times.get(gid(n)) == Some(Estimate::first(n))));
+        peers.does(gid(999), Ahead::Held);
+        for &n in &known {
+            let ahead = if n == 999 { Ahead::Held } else { Ahead::Unknown };
+            assert_eq!(peers.get(gid(n)), Known { estimate: Some(Estimate::first(n)), ahead });
+        }
+        peers.does(gid(999 - 256), Ahead::Dropped);
+        assert_eq!(peers.get(gid(999 - 256)), Known { estimate: None, ahead: Ahead::Dropped });
+        assert_eq!(peers.get(gid(999)).estimate.is_some(), place(gid(999)) != place(gid(999 - 256)));
         assert!(known.iter().all(|&n| n >= 1000 - 128), "the last ones are remembered: {known:?}");
     }
 
     #[test]
     fn a_new_connection_begins_with_what_is_known_and_goes_on_from_there() {
         let mut round_trip = RoundTrip::default();
-        round_trip.begin_with(|| None);
+        round_trip.begin_with(None);
         assert_eq!(round_trip.estimate, None);
-        round_trip.begin_with(|| Some(Estimate::first(8000)));
-        round_trip.begin_with(|| Some(Estimate::first(1)));
+        round_trip.begin_with(Some(Estimate::first(8000)));
+        round_trip.begin_with(Some(Estimate::first(1)));
         assert_eq!(round_trip.estimate, Some(Estimate::first(8000)));
         round_trip.sent(psn(1), Instant(0));
         assert!(round_trip.answered(psn(2), Instant(16_000)));

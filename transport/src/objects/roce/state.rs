@@ -6,11 +6,12 @@ use crate::base::time::{Instant, NEVER};
 use crate::collections::pool::List;
 use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
-use crate::objects::roce::probes::Probes;
+use crate::objects::roce::probes::{Due, Probes};
 use crate::objects::roce::reorder::ReorderBuffer;
 use crate::objects::roce::requester_state::RequesterState;
 use crate::objects::roce::responder_state::ResponderState;
 use crate::objects::roce::round_trip::RoundTrip;
+use crate::objects::roce::selective::SelectiveRepeat;
 use core::time::Duration;
 use vrdma_wire::num::Psn;
 
@@ -28,6 +29,7 @@ pub(crate) struct RcRoce {
     pub(crate) round_trip: RoundTrip,
     /// Probes, which have a time of their own.
     pub(crate) probes: Probes,
+    pub(crate) selective: SelectiveRepeat,
     /// [`Way::stays_here`](crate::Way::stays_here) of the peer, as the outlet reported it in the
     /// QP's last turn.
     pub(crate) stays_here: bool,
@@ -49,6 +51,7 @@ impl RcRoce {
             left: None,
             round_trip: RoundTrip::default(),
             probes: Probes::new(),
+            selective: SelectiveRepeat::default(),
             stays_here: false,
             is_near: false,
             congestion: None,
@@ -59,6 +62,7 @@ impl RcRoce {
     pub(crate) fn start(&mut self, psn: Psn, queue: &List) {
         self.requester.start(psn, queue.head());
         (self.round_trip, self.probes) = (RoundTrip::default(), Probes::new());
+        self.selective = SelectiveRepeat::default();
         (self.deadline, self.left) = (NEVER, None);
     }
 
@@ -73,16 +77,32 @@ impl RcRoce {
         self.requester.go_back(queue.head());
         self.round_trip.all_sent_again();
         self.probes.rest();
+        self.selective.all_sent_again();
         (self.deadline, self.left) = (NEVER, None);
     }
 
     /// Goes back to retransmit everything outstanding. The local ACK timeout goes on when it is
     /// sent.
     pub(crate) fn go_back(&mut self, now: Instant, queue: &List) {
-        let left = Duration::from_nanos(self.deadline.0.saturating_sub(now.0));
-        let left = (self.deadline != NEVER).then_some(left);
+        self.stop_timeout(now);
+        let left = self.left;
         self.send_again(queue);
         self.left = left;
+    }
+
+    /// Sends the packet at the oldest PSN again, and no other. The local ACK timeout goes on when
+    /// it is sent.
+    pub(crate) fn send_first_again(&mut self, now: Instant) {
+        self.stop_timeout(now);
+        self.probes.due = Due::Repeat;
+    }
+
+    /// Stops the local ACK timeout until something is sent again.
+    fn stop_timeout(&mut self, now: Instant) {
+        if self.deadline != NEVER {
+            self.left = Some(Duration::from_nanos(self.deadline.0.saturating_sub(now.0)));
+            self.deadline = NEVER;
+        }
     }
 
     /// Returns when something is to be done if nothing happens before, or [`NEVER`]. The QP's timer

@@ -10,8 +10,9 @@ use crate::message::ctx::QpCtx;
 use crate::message::outlet::PacketOutlet;
 use crate::objects::qp::requester::Wait;
 use crate::objects::roce::packet::{asks_for_ack, request_packet};
-use crate::objects::roce::probes::Patience;
+use crate::objects::roce::probes::{Due, Patience};
 use crate::objects::roce::requester_state::psns;
+use crate::objects::roce::selective::Shown;
 use crate::objects::roce::state::RcRoce;
 use crate::protocol::allowance::Allowance;
 use crate::protocol::roce::qp::RoceQp;
@@ -81,8 +82,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// The QP's timer is early. When it expires, the QP decides whether the peer is silent.
     fn expect_answer(&mut self, now: Instant) {
         let Some(longest) = self.longest_silence() else { return };
-        let QpCtx { qp, times, conn, schedule, place, .. } = self;
-        conn.round_trip.begin_with(|| times.get(qp.dgid));
+        let QpCtx { qp, peers, conn, schedule, place, .. } = self;
+        if conn.round_trip.estimate().is_none() {
+            let known = peers.get(qp.dgid);
+            conn.round_trip.begin_with(known.estimate);
+            conn.selective.begin_with(known.ahead);
+        }
         let timeout = conn.round_trip.probe_timeout();
         conn.probes.begin(now, timeout, schedule.deadlines.waiting(place.device), longest);
         self.follow_deadlines();
@@ -91,7 +96,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Has the QP wait for an answer if it has sent nothing in its turn, and was to do so after it.
     pub(super) fn nothing_was_sent(&mut self, now: Instant) {
         let probes = &self.conn.probes;
-        if probes.at == NEVER && !probes.is_due && self.may_probe() {
+        if probes.at == NEVER && probes.due == Due::Nothing && self.may_probe() {
             self.expect_answer(now);
         }
     }
@@ -114,7 +119,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.restart_deadline(now);
         }
         let probes = &self.conn.probes;
-        if probes.at == NEVER && !probes.is_due {
+        if probes.at == NEVER && probes.due == Due::Nothing {
             self.expect_answer(now);
         }
     }
@@ -126,7 +131,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let una = roce.requester.una;
         let is_measured = roce.round_trip.answered(una, now);
         if is_measured && let Some(estimate) = roce.round_trip.report() {
-            self.times.set(self.qp.dgid, estimate);
+            self.peers.took(self.qp.dgid, estimate);
+        }
+        let ahead = roce.selective.ahead;
+        let shown = roce.selective.answered(una);
+        if roce.selective.ahead != ahead {
+            self.peers.does(self.qp.dgid, roce.selective.ahead);
         }
         let may_be_earlier = roce.probes.answered(now, una, is_measured);
         if una == self.qp.requester.psn {
@@ -142,6 +152,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.conn.probes.at = self.silence_end();
         }
         self.restart_deadline(now);
+        if shown == Shown::Drops {
+            self.try_again(now, Cause::Dropped);
+        }
     }
 
     /// Handles an acknowledge that was repeated: the peer has executed no more.
@@ -166,7 +179,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             // Several packets were lost. They are not found one by one.
             self.try_again(now, Cause::Silence);
         } else if !self.qp.turn_due {
-            self.conn.probes.is_due = true;
+            self.conn.probes.due = Due::Probe;
             self.make_turn_due();
         }
         // Else more packets are about to be sent. They ask for an answer.
@@ -196,15 +209,18 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if work.row.has_response() { psns(&work, self.qp.path_mtu) - state.answered() } else { 0 }
     }
 
-    /// Sends the probe that is due. Returns false if there is no room for it now.
+    /// Sends the packet at the oldest PSN again, alone, which is due. Returns false if there is no
+    /// room for it now.
     #[cold]
-    pub(super) fn send_probe(
+    pub(super) fn send_first_alone(
         &mut self,
         allowance: &mut Allowance,
         outlet: &mut impl PacketOutlet<R>,
     ) -> bool {
-        if !self.may_probe() || self.longest_silence().is_none() {
-            self.conn.probes.is_due = false;
+        let is_probe = self.conn.probes.due == Due::Probe;
+        if !self.may_probe() || self.conn.is_near || is_probe && self.longest_silence().is_none() {
+            self.conn.probes.due = Due::Nothing;
+            self.go_on_with_timeout(allowance.now);
             return true;
         }
         if !allowance.may_send(outlet) {
@@ -226,17 +242,33 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             let sent = outlet.pass(place.id(), &packet, None, &pieces);
             sent.is_ok().then(|| allowance.sent(pieces.len() as u32)).is_some()
         });
-        let RcRoce { requester, probes, round_trip, .. } = &mut *self.conn;
+        let RcRoce { requester, probes, round_trip, selective, .. } = &mut *self.conn;
+        let (una, next) = (requester.una, requester.next());
         if sent {
             counters.packets_out += 1;
-            counters.roce_adp_retrans += 1;
-            round_trip.sent_again(requester.una);
-            probes.sent(allowance.now, requester.next());
-        } else {
-            probes.failed(allowance.now);
+            round_trip.sent_again(una);
+        }
+        match (sent, is_probe) {
+            (false, _) => probes.failed(allowance.now),
+            (true, true) => {
+                counters.roce_adp_retrans += 1;
+                probes.sent(allowance.now, next);
+            }
+            (true, false) => {
+                selective.sent(una, una.add(slice.psns), next);
+                probes.repeated(allowance.now);
+            }
         }
         self.conn.probes.at = self.silence_end();
-        self.follow_deadlines();
+        self.go_on_with_timeout(allowance.now);
         true
+    }
+
+    /// Lets the local ACK timeout go on, if it was stopped until something is sent again.
+    fn go_on_with_timeout(&mut self, now: Instant) {
+        match self.conn.left.take() {
+            Some(left) if self.conn.deadline == NEVER => self.set_deadline(Some(now + left)),
+            _ => self.follow_deadlines(),
+        }
     }
 }

@@ -9,6 +9,7 @@ use crate::objects::mr::Mrs;
 use crate::objects::qp::Qp;
 use crate::objects::qp::requester::Wait;
 use crate::objects::roce::packet::{RequestSlice, asks_for_ack, request_packet};
+use crate::objects::roce::probes::Due;
 use crate::objects::roce::psn::{HALF, ahead};
 use crate::objects::roce::requester_state::{RequesterState, psns};
 use crate::objects::roce::state::RcRoce;
@@ -43,7 +44,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         allowance: &mut Allowance,
         outlet: &mut impl PacketOutlet<R>,
     ) -> bool {
-        if self.conn.probes.is_due && !self.send_probe(allowance, outlet) {
+        if self.conn.probes.due != Due::Nothing && !self.send_first_alone(allowance, outlet) {
             return true;
         }
         let before = allowance.packets_sent();

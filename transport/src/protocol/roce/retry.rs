@@ -3,6 +3,8 @@
 use crate::base::memory::Region;
 use crate::base::time::{Instant, NEVER, SLOW_CHECK, ack_timeout};
 use crate::objects::qp::requester::Wait;
+use crate::objects::roce::psn::ahead;
+use crate::objects::roce::selective::Ahead;
 use crate::protocol::roce::qp::RoceQp;
 use crate::verbs::completion::Sink;
 use core::time::Duration;
@@ -18,6 +20,8 @@ pub(super) enum Cause {
     Lost,
     /// The peer has answered after a probe, but not all, and nothing more comes.
     Silence,
+    /// The peer has dropped what came behind a packet that was sent again alone.
+    Dropped,
 }
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
@@ -47,7 +51,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.set_deadline(timeout.map(|timeout| now + timeout));
     }
 
-    /// Retransmits everything outstanding, unless this was just done.
+    /// Retransmits what is outstanding, or only the oldest packet, unless this was just done.
     ///
     /// After as many timeouts without progress as the QP allows, its first request fails. Other
     /// causes spend no retry: losses cost time, but not the connection. Without a local ACK
@@ -61,10 +65,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         let timeout = ack_timeout(self.qp.attr().timeout);
         let is_obeyed = match cause {
-            Cause::Timeout | Cause::Silence => true,
-            Cause::Nak => {
+            Cause::Timeout | Cause::Dropped => true,
+            Cause::Silence if !roce.selective.is_waiting(state.una) => true,
+            Cause::Nak if !state.retransmitted => true,
+            Cause::Silence | Cause::Nak => {
                 let (answer_time, longest) = (roce.round_trip.answer_time(), timeout.unwrap_or(SLOW_CHECK));
-                !state.retransmitted || roce.probes.obeys_nak(now, answer_time, longest)
+                roce.probes.obeys_nak(now, answer_time, longest)
             }
             // The responses that follow the gap may come for long. A probe finds a request that got
             // lost when it was repeated.
@@ -80,17 +86,24 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let is_spent = match cause {
             Cause::Timeout => timeout.is_some(),
             Cause::Nak => timeout.is_none() && !roce.is_near,
-            Cause::Lost | Cause::Silence => false,
+            Cause::Lost | Cause::Silence | Cause::Dropped => false,
         };
         if is_spent && let Err(status) = self.qp.requester.spend_retry() {
             return self.fail_first(status);
         }
+        let is_alone = self.is_first_enough(cause);
+        let roce = &mut *self.conn;
+        let state = &mut roce.requester;
         state.retransmitted = cause != Cause::Timeout;
+        self.counters.retries += 1;
         self.counters.responses_lost += u64::from(cause == Cause::Lost);
+        if is_alone {
+            roce.send_first_again(now);
+            return self.make_turn_due();
+        }
         if !roce.is_near || cause == Cause::Timeout {
             state.narrow();
         }
-        self.counters.retries += 1;
         // Only progress restarts the local ACK timeout. It stops until the packets are sent. An
         // engine of this process is known to exist, and reports what it lacks: a ring was full, or
         // a pinned region was revoked.
@@ -99,6 +112,27 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             false => roce.go_back(now, &self.qp.requester.queue),
         }
         self.make_turn_due();
+    }
+
+    /// Whether only the oldest packet without an answer is to be sent again, because the peer may
+    /// have what came behind it.
+    fn is_first_enough(&mut self, cause: Cause) -> bool {
+        let state = &self.conn.requester;
+        if self.conn.is_near || ahead(state.next(), state.una) == 1 {
+            return false;
+        }
+        let selective = &mut self.conn.selective;
+        match cause {
+            // Responses that come behind a gap are dropped.
+            Cause::Timeout | Cause::Dropped | Cause::Lost => false,
+            Cause::Silence => selective.ahead == Ahead::Held && selective.is_alone(),
+            Cause::Nak => {
+                let first = self.requests.first_send(&self.qp.requester.queue);
+                let is_response = first.is_some_and(|first| first.work().row.has_response());
+                // The answer to a READ does not show what became of the packets behind it.
+                (selective.ahead == Ahead::Held || !is_response) && selective.is_alone()
+            }
+        }
     }
 
     /// Sends the first request again after `delay`, because the peer has no receive for it.

@@ -24,13 +24,15 @@ pub struct RoundTrip {
     pub samples: u8,
 }
 
-/// What a peer of a device takes to answer.
+/// What a device knows of a peer on another host.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct PeerTime {
+pub struct Peer {
     /// Its address.
     pub gid: [u8; 16],
-    /// The time.
-    pub estimate: Estimate,
+    /// How long it takes to answer.
+    pub estimate: Option<Estimate>,
+    /// What it does with packets that come ahead of a gap.
+    pub ahead: Ahead,
 }
 
 /// The probes of a QP. All times are on the caller's clock.
@@ -56,4 +58,32 @@ pub struct Probes {
     pub is_asked: bool,
     /// Whether a probe is to be sent.
     pub is_due: bool,
+    /// Whether the oldest packet is to be sent again alone, because it is lost.
+    #[serde(default)]
+    pub is_repeat_due: bool,
+}
+
+/// What a QP knows of the way in which its peer handles losses.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SelectiveRepeat {
+    /// What the peer does with packets that come ahead of a gap.
+    pub ahead: Ahead,
+    /// The packet that was sent again alone: its PSN, the PSN behind it, and the PSN that was next.
+    pub alone: Option<(u32, u32, u32)>,
+    /// How often in a row the answer to a packet covered nothing more.
+    pub misses: u8,
+    /// Losses since the peer was last tried, if it drops.
+    pub losses: u8,
+}
+
+/// What a peer does with packets that come ahead of a gap.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Ahead {
+    /// It has not shown that.
+    #[default]
+    Unknown,
+    /// It holds them.
+    Held,
+    /// It drops them.
+    Dropped,
 }

@@ -1,8 +1,8 @@
 //! A queue pair in the record: attributes, and the state of its transport kind.
 
 use super::{
-    AddressVector, Message, Mtu, Pending, Place, Probes, QpState, QpType, Receive, RoundTrip, Send, Tcp,
-    TransportKind, Wait,
+    AddressVector, Message, Mtu, Pending, Place, Probes, QpState, QpType, Receive, RoundTrip,
+    SelectiveRepeat, Send, Tcp, TransportKind, Wait,
 };
 use serde::{Deserialize, Serialize};
 
@@ -186,6 +186,9 @@ pub struct RcRoce {
     /// Its probes. (Versions before 5 have none.)
     #[serde(default)]
     pub probes: Probes,
+    /// What it knows of the way in which its peer handles losses. (Versions before 5 have none.)
+    #[serde(default)]
+    pub selective: SelectiveRepeat,
     /// What it knows of congestion. (Versions before 5 have none.)
     #[serde(default)]
     pub congestion: Option<Congestion>,

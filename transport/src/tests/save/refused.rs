@@ -150,9 +150,8 @@ fn what_a_queue_pair_cannot_have_is_refused() {
         (V::Psn, |r| rc(r).round_trip.timed = Some(1 << 24)),
         (V::Time, |r| rc(r).round_trip.timed_at = None),
         (V::Peers, |r| {
-            let estimate = record::Estimate { srtt: 1, variation: 1 };
-            let peer = record::PeerTime { gid: [7; 16], estimate };
-            device(r).peer_times = vec![peer.clone(), peer];
+            let peer = record::Peer { gid: [7; 16], estimate: None, ahead: record::Ahead::Held };
+            device(r).peers = vec![peer.clone(), peer];
         }),
     ];
     check(&on_the_wire().hosts[A].engine.save(), &cases);

@@ -1,6 +1,6 @@
 //! Probes in the record.
 
-use super::Probes;
+use super::{Due, Probes};
 use crate::base::time::Instant;
 use crate::save::{Violation, deadline, record, to_deadline, to_psn};
 use core::time::Duration;
@@ -9,8 +9,7 @@ use vrdma_wire::num::Psn;
 impl Probes {
     /// Returns the record of a QP's probes.
     pub(crate) fn save(&self) -> record::Probes {
-        let Probes { at, went_back, answered_at, tried_at, pause, end, backoff, naks, is_asked, is_due } =
-            *self;
+        let Probes { at, went_back, answered_at, tried_at, pause, end, backoff, naks, is_asked, due } = *self;
         record::Probes {
             at: deadline(at),
             went_back: went_back.0,
@@ -21,7 +20,8 @@ impl Probes {
             backoff,
             naks,
             is_asked,
-            is_due,
+            is_due: due == Due::Probe,
+            is_repeat_due: due == Due::Repeat,
         }
     }
 
@@ -38,7 +38,14 @@ impl Probes {
             naks,
             is_asked,
             is_due,
+            is_repeat_due,
         } = *record;
+        let due = match (is_due, is_repeat_due) {
+            (false, false) => Due::Nothing,
+            (true, false) => Due::Probe,
+            (false, true) => Due::Repeat,
+            (true, true) => return Err(Violation::Probe),
+        };
         Ok(Probes {
             at: to_deadline(at)?,
             went_back: Instant(went_back),
@@ -49,7 +56,7 @@ impl Probes {
             backoff,
             naks,
             is_asked,
-            is_due,
+            due,
         })
     }
 }

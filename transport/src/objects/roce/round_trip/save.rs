@@ -1,7 +1,8 @@
 //! Round-trip times in the record.
 
-use super::{Estimate, PEERS, PeerTimes, RoundTrip, place};
+use super::{Estimate, Known, PEERS, Peers, RoundTrip, place};
 use crate::base::time::NEVER;
+use crate::objects::roce::selective::Ahead;
 use crate::save::{Violation, deadline, record, to_deadline, to_psn};
 use vrdma_wire::num::Gid;
 
@@ -44,17 +45,22 @@ impl RoundTrip {
     }
 }
 
-impl PeerTimes {
+impl Peers {
     /// Returns the record of a device's peers.
-    pub(crate) fn save(&self) -> Vec<record::PeerTime> {
-        let PeerTimes(places) = self;
+    pub(crate) fn save(&self) -> Vec<record::Peer> {
+        let Peers(places) = self;
         let known = places.iter().flatten();
-        known.map(|(gid, estimate)| record::PeerTime { gid: gid.0, estimate: estimate.save() }).collect()
+        let record = |(gid, Known { estimate, ahead }): &(Gid, Known)| record::Peer {
+            gid: gid.0,
+            estimate: estimate.map(Estimate::save),
+            ahead: ahead.save(),
+        };
+        known.map(record).collect()
     }
 
     /// Restores a device's peers, which are in the order of their places.
-    pub(crate) fn restore(record: &[record::PeerTime]) -> Result<PeerTimes, Violation> {
-        let mut times = PeerTimes::default();
+    pub(crate) fn restore(record: &[record::Peer]) -> Result<Peers, Violation> {
+        let mut peers = Peers::default();
         let mut next = 0;
         for peer in record {
             let gid = Gid(peer.gid);
@@ -62,8 +68,11 @@ impl PeerTimes {
                 return Err(Violation::Peers);
             }
             next = place(gid) + 1;
-            times.set(gid, Estimate::restore(&peer.estimate));
+            *peers.change(gid) = Known {
+                estimate: peer.estimate.as_ref().map(Estimate::restore),
+                ahead: Ahead::restore(peer.ahead),
+            };
         }
-        Ok(times)
+        Ok(peers)
     }
 }

@@ -7,6 +7,7 @@ use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
 use crate::objects::roce::reorder::ReorderBuffer;
+use crate::objects::roce::selective::SelectiveRepeat;
 use crate::save::{Violation, deadline, record, to_deadline};
 use core::time::Duration;
 
@@ -21,6 +22,7 @@ impl RcRoce {
             left,
             round_trip,
             probes,
+            selective,
             stays_here: _,
             is_near: _,
             congestion,
@@ -33,6 +35,7 @@ impl RcRoce {
             left: left.map(|left| left.as_nanos() as u64),
             round_trip: round_trip.save(),
             probes: probes.save(),
+            selective: selective.save(),
             congestion: congestion.as_deref().map(Congestion::save),
         }))
     }
@@ -56,6 +59,7 @@ impl RcRoce {
             left: record.left.map(Duration::from_nanos),
             round_trip: RoundTrip::restore(&record.round_trip)?,
             probes: Probes::restore(&record.probes)?,
+            selective: SelectiveRepeat::restore(&record.selective)?,
             // This holds until the QP's next turn. A connection without a timeout has a deadline
             // during a wait for an acknowledge only if its peer is in this process.
             stays_here: qp.attr().timeout == 0 && deadline != NEVER,

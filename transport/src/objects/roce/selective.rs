@@ -1,0 +1,142 @@
+//! What of a loss is sent again: one packet, or everything from it on. Pure state.
+//!
+//! A peer that holds what comes ahead of a gap needs only the packet of the gap. A peer that drops
+//! it needs everything again (go-back-N). Peers do not say which they do, but their answer to the
+//! packet of the gap shows it. It covers nothing more, or what came behind the gap, too.
+
+mod save;
+
+use crate::objects::roce::psn::ahead;
+use vrdma_wire::num::Psn;
+
+/// What a peer does with packets that come ahead of a gap, as far as it has shown that.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Ahead {
+    #[default]
+    Unknown,
+    /// The peer holds them.
+    Held,
+    /// The peer drops them.
+    Dropped,
+}
+
+/// A packet that was sent again alone, and has no answer so far.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Alone {
+    /// Its PSN.
+    first: Psn,
+    /// The PSN behind it.
+    end: Psn,
+    /// The PSN that was next when it was sent.
+    next: Psn,
+}
+
+/// What a QP knows of the way in which its peer handles losses.
+#[derive(Debug, Default)]
+pub(crate) struct SelectiveRepeat {
+    pub(crate) ahead: Ahead,
+    alone: Option<Alone>,
+    /// How often in a row the answer to a packet covered nothing more.
+    misses: u8,
+    /// Losses since the peer was last tried, if it drops.
+    losses: u8,
+}
+
+/// What an answer shows.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Shown {
+    Nothing,
+    /// The peer holds what comes ahead of a gap.
+    Holds,
+    /// The peer seems to have dropped what came ahead of the gap.
+    Drops,
+}
+
+/// After this many answers in a row that cover nothing more, everything is sent again.
+///
+/// If several packets in a row are lost, each of them has such an answer.
+const MISSES: u8 = 3;
+
+/// After this many losses, a peer that drops is tried again. It may be another program by now.
+const LOSSES: u8 = 64;
+
+impl SelectiveRepeat {
+    /// Begins with what is known of the peer's host, if the peer has shown nothing so far.
+    pub(crate) fn begin_with(&mut self, known: Ahead) {
+        if self.ahead == Ahead::Unknown && self.misses == 0 {
+            self.ahead = known;
+        }
+    }
+
+    /// Whether a loss is to be answered by the packet of the gap alone. Otherwise everything is to
+    /// be sent again.
+    pub(crate) fn is_alone(&mut self) -> bool {
+        match self.ahead {
+            Ahead::Unknown => true,
+            Ahead::Held if self.misses < MISSES => true,
+            Ahead::Held => {
+                (self.ahead, self.misses) = (Ahead::Unknown, 0);
+                false
+            }
+            Ahead::Dropped => {
+                self.losses += 1;
+                if self.losses == LOSSES {
+                    (self.ahead, self.misses, self.losses) = (Ahead::Unknown, 0, 0);
+                }
+                self.ahead == Ahead::Unknown
+            }
+        }
+    }
+
+    /// Whether the packet at this PSN was sent again alone, and has no answer so far.
+    pub(crate) fn is_waiting(&self, una: Psn) -> bool {
+        self.alone.is_some_and(|alone| alone.first == una)
+    }
+
+    /// Records that the packet from `first` to `end` was sent again alone. `next` is the next PSN.
+    pub(crate) fn sent(&mut self, first: Psn, end: Psn, next: Psn) {
+        self.alone = Some(Alone { first, end, next });
+    }
+
+    /// Records that everything is sent again.
+    pub(crate) fn all_sent_again(&mut self) {
+        self.alone = None;
+    }
+
+    /// Records that all PSNs before `una` are answered.
+    #[inline]
+    pub(crate) fn answered(&mut self, una: Psn) -> Shown {
+        match self.alone {
+            None => Shown::Nothing,
+            Some(alone) => self.judge(alone, una),
+        }
+    }
+
+    #[cold]
+    fn judge(&mut self, alone: Alone, una: Psn) -> Shown {
+        let (covered, length) = (ahead(una, alone.first), ahead(alone.end, alone.first));
+        if covered < length {
+            // It is a part of the response to a READ.
+            return Shown::Nothing;
+        }
+        self.alone = None;
+        if covered > length {
+            (self.ahead, self.misses, self.losses) = (Ahead::Held, 0, 0);
+            return Shown::Holds;
+        }
+        // Responses to a READ come in packets of their own.
+        if alone.end == alone.next || length > 1 {
+            return Shown::Nothing;
+        }
+        self.misses = self.misses.saturating_add(1);
+        match self.ahead {
+            Ahead::Held => Shown::Nothing,
+            Ahead::Unknown | Ahead::Dropped => {
+                if self.misses >= MISSES {
+                    self.ahead = Ahead::Dropped;
+                }
+                Shown::Drops
+            }
+        }
+    }
+}

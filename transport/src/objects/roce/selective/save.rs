@@ -1,0 +1,45 @@
+//! Selective repeat in the record.
+
+use super::{Ahead, Alone, LOSSES, SelectiveRepeat};
+use crate::save::{Violation, record, to_psn};
+
+impl Ahead {
+    /// Returns the record of what a peer does.
+    pub(crate) fn save(self) -> record::Ahead {
+        match self {
+            Ahead::Unknown => record::Ahead::Unknown,
+            Ahead::Held => record::Ahead::Held,
+            Ahead::Dropped => record::Ahead::Dropped,
+        }
+    }
+
+    /// Restores what a peer does.
+    pub(crate) fn restore(record: record::Ahead) -> Ahead {
+        match record {
+            record::Ahead::Unknown => Ahead::Unknown,
+            record::Ahead::Held => Ahead::Held,
+            record::Ahead::Dropped => Ahead::Dropped,
+        }
+    }
+}
+
+impl SelectiveRepeat {
+    /// Returns the record of what a QP knows.
+    pub(crate) fn save(&self) -> record::SelectiveRepeat {
+        let SelectiveRepeat { ahead, alone, misses, losses } = *self;
+        let alone = alone.map(|Alone { first, end, next }| (first.number(), end.number(), next.number()));
+        record::SelectiveRepeat { ahead: ahead.save(), alone, misses, losses }
+    }
+
+    /// Restores what a QP knows.
+    pub(crate) fn restore(record: &record::SelectiveRepeat) -> Result<SelectiveRepeat, Violation> {
+        let record::SelectiveRepeat { ahead, alone, misses, losses } = *record;
+        let alone = alone.map(|(first, end, next)| {
+            Ok(Alone { first: to_psn(first)?, end: to_psn(end)?, next: to_psn(next)? })
+        });
+        if losses >= LOSSES {
+            return Err(Violation::Probe);
+        }
+        Ok(SelectiveRepeat { ahead: Ahead::restore(ahead), alone: alone.transpose()?, misses, losses })
+    }
+}
