@@ -1,6 +1,7 @@
 //! State of a reliable connection on RoCE.
 
 pub(crate) mod congestion;
+pub(crate) mod early;
 pub(crate) mod packet;
 pub(crate) mod probes;
 pub(crate) mod psn;

@@ -29,6 +29,9 @@ struct Alone {
     end: Psn,
     /// The PSN that was next when it was sent.
     next: Psn,
+    /// Whether the answer is a response of its own. What the peer has of the packets behind it
+    /// follows in others.
+    has_response: bool,
 }
 
 /// What a QP knows of the way in which its peer handles losses.
@@ -94,8 +97,8 @@ impl SelectiveRepeat {
     }
 
     /// Records that the packet from `first` to `end` was sent again alone. `next` is the next PSN.
-    pub(crate) fn sent(&mut self, first: Psn, end: Psn, next: Psn) {
-        self.alone = Some(Alone { first, end, next });
+    pub(crate) fn sent(&mut self, first: Psn, end: Psn, next: Psn, has_response: bool) {
+        self.alone = Some(Alone { first, end, next, has_response });
     }
 
     /// Records that everything is sent again.
@@ -119,17 +122,18 @@ impl SelectiveRepeat {
             // It is a part of the response to a READ.
             return Shown::Nothing;
         }
-        self.alone = None;
         if covered > length {
+            self.alone = None;
             (self.ahead, self.misses, self.losses) = (Ahead::Held, 0, 0);
             return Shown::Holds;
         }
-        // Responses to a READ come in packets of their own.
-        if alone.end == alone.next || length > 1 {
+        self.alone = self.alone.filter(|_| alone.has_response);
+        if alone.end == alone.next {
             return Shown::Nothing;
         }
         self.misses = self.misses.saturating_add(1);
         match self.ahead {
+            _ if alone.has_response => Shown::Nothing,
             Ahead::Held => Shown::Nothing,
             Ahead::Unknown | Ahead::Dropped => {
                 if self.misses >= MISSES {

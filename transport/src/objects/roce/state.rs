@@ -6,6 +6,7 @@ use crate::base::time::{Instant, NEVER};
 use crate::collections::pool::List;
 use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
+use crate::objects::roce::early::EarlyResponses;
 use crate::objects::roce::probes::{Due, Probes};
 use crate::objects::roce::reorder::ReorderBuffer;
 use crate::objects::roce::requester_state::RequesterState;
@@ -30,6 +31,8 @@ pub(crate) struct RcRoce {
     /// Probes, which have a time of their own.
     pub(crate) probes: Probes,
     pub(crate) selective: SelectiveRepeat,
+    /// Responses that came ahead of a missing one, since one was first missing.
+    pub(crate) early: Option<Box<EarlyResponses>>,
     /// [`Way::stays_here`](crate::Way::stays_here) of the peer, as the outlet reported it in the
     /// QP's last turn.
     pub(crate) stays_here: bool,
@@ -52,6 +55,7 @@ impl RcRoce {
             round_trip: RoundTrip::default(),
             probes: Probes::new(),
             selective: SelectiveRepeat::default(),
+            early: None,
             stays_here: false,
             is_near: false,
             congestion: None,
@@ -62,7 +66,7 @@ impl RcRoce {
     pub(crate) fn start(&mut self, psn: Psn, queue: &List) {
         self.requester.start(psn, queue.head());
         (self.round_trip, self.probes) = (RoundTrip::default(), Probes::new());
-        self.selective = SelectiveRepeat::default();
+        (self.selective, self.early) = (SelectiveRepeat::default(), None);
         (self.deadline, self.left) = (NEVER, None);
     }
 

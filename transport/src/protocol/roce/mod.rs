@@ -6,6 +6,7 @@
 //! The states are in `objects/roce/`.
 
 pub(crate) mod congestion;
+mod early;
 mod gap;
 mod probe;
 pub(crate) mod qp;

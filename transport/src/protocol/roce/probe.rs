@@ -242,7 +242,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             let sent = outlet.pass(place.id(), &packet, None, &pieces);
             sent.is_ok().then(|| allowance.sent(pieces.len() as u32)).is_some()
         });
-        let RcRoce { requester, probes, round_trip, selective, .. } = &mut *self.conn;
+        let RcRoce { requester, probes, round_trip, selective, early, .. } = &mut *self.conn;
         let (una, next) = (requester.una, requester.next());
         if sent {
             counters.packets_out += 1;
@@ -255,8 +255,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 probes.sent(allowance.now, next);
             }
             (true, false) => {
-                selective.sent(una, una.add(slice.psns), next);
                 probes.repeated(allowance.now);
+                let end = una.add(slice.psns);
+                match early {
+                    Some(early) if !early.is_empty() => early.asked(end),
+                    _ => selective.sent(una, end, next, work.row.has_response()),
+                }
             }
         }
         self.conn.probes.at = self.silence_end();

@@ -4,7 +4,9 @@ use crate::base::inter_worker::InterWorkerPayload;
 use crate::base::memory::Region;
 use crate::base::time::{Instant, rnr_delay};
 use crate::message::ctx::QpCtx;
-use crate::message::transfer::{Elements, Side, Span, collect, scatter};
+use crate::message::transfer::{Elements, Side, Span, TransferError, collect, scatter};
+use crate::objects::mr::Mrs;
+use crate::objects::qp::Qp;
 use crate::objects::qp::requester::Wait;
 use crate::objects::roce::packet::{Response, ResponseData};
 use crate::objects::roce::psn::{HALF, ahead};
@@ -35,6 +37,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                     self.credited(msn, credits);
                     if self.acknowledge(now, psn.add(1)) {
                         self.go_on_sending();
+                    } else {
+                        self.acknowledged_early(now, psn.add(1));
                     }
                 }
                 Syndrome::Rnr(timer) => self.receive_rnr_nak(now, psn, timer),
@@ -46,7 +50,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 
     /// Whether a response is to an outstanding PSN. Any other response is dropped.
     fn is_outstanding(&mut self, now: Instant, psn: Psn, response: Response<'_, R>) -> bool {
-        let state = &mut self.conn.requester;
+        let roce = &mut *self.conn;
+        let state = &mut roce.requester;
         let outstanding = ahead(self.qp.requester.psn, state.una);
         let distance = ahead(psn, state.una);
         let gap = Syndrome::Nak(NakCode::PsnSequenceError);
@@ -57,7 +62,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             return true;
         }
         match distance >= HALF {
-            true => self.counters.drop_response_old += 1,
+            true => {
+                self.counters.drop_response_old += 1;
+                if let Some(early) = &mut roce.early {
+                    early.repeated(psn);
+                }
+            }
             false => self.counters.drop_response_future += 1,
         }
         if let Response::Data(_, ResponseData::Read { psns, .. }) = response
@@ -82,8 +92,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 
     /// Handles an RNR NAK for the request at `psn`. It acknowledges all requests before it.
     fn receive_rnr_nak(&mut self, now: Instant, psn: Psn, timer: RnrTimer) {
-        if self.acknowledge(now, psn) {
-            self.wait_for_receive(now, rnr_delay(timer.code()));
+        match self.acknowledge(now, psn) {
+            true => self.wait_for_receive(now, rnr_delay(timer.code())),
+            false => self.try_again(now, Cause::Lost),
         }
     }
 
@@ -93,6 +104,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         // A NAK from an engine of this process is never stale or forged.
         roce.requester.retransmitted &= !roce.is_near;
         let there = self.acknowledge(now, psn);
+        if !there {
+            self.try_again(now, Cause::Lost);
+        }
         let status = match code {
             NakCode::PsnSequenceError => {
                 self.counters.naks_sequence_in += 1;
@@ -114,8 +128,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Acknowledges all PSNs before `end`, and ends the requests that have no responses of their
     /// own.
     ///
-    /// If a request among them has a response of its own, that response got lost. It is then asked
-    /// for again, and this returns false.
+    /// If a request among them has a response of its own, that response is missing. This returns
+    /// false then.
     fn acknowledge(&mut self, now: Instant, end: Psn) -> bool {
         let mut progress = 0;
         let mut lost = false;
@@ -136,14 +150,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if progress > 0 {
             self.progressed(now, progress);
         }
-        if lost {
-            self.try_again(now, Cause::Lost);
-        }
         !lost
     }
 
     /// Records that `count` more PSNs were answered.
-    fn progressed(&mut self, now: Instant, count: u32) {
+    pub(super) fn progressed(&mut self, now: Instant, count: u32) {
         let state = &mut self.conn.requester;
         state.retransmitted = false;
         state.widen(count);
@@ -164,7 +175,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 
     /// Ends the first request successfully.
-    fn end_first(&mut self) {
+    pub(super) fn end_first(&mut self) {
         let QpCtx { qp, requests, counters, .. } = self;
         let queue = &qp.requester.queue;
         let after = queue.head().and_then(|at| requests.send_after(at));
@@ -183,14 +194,16 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// its own.
     fn receive_data(&mut self, now: Instant, psn: Psn, aeth: Option<Aeth>, response: ResponseData<'_, R>) {
         if !self.acknowledge(now, psn) {
-            return;
+            return self.responded_early(now, psn, aeth, response);
         }
+        let came = self.conn.requester.una;
         match self.take_response(aeth, response) {
             Ok(Taken::Part { last, psns }) => {
                 if last {
                     self.end_first();
                 }
                 self.progressed(now, psns);
+                self.take_early(now, came);
                 self.go_on_sending();
             }
             Ok(Taken::Nothing) => {}
@@ -233,26 +246,36 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             }
             None => {}
         }
-        let elements = Elements { mrs, pd: qp.pd, rights: send.op.row().local };
-        // Nothing is returned to inline data.
-        let sges = if let Payload::Sges(sges) = payload { sges } else { &[] };
-        let local = Span::list(elements, sges, offset);
-        let (moved, psns) = match response {
-            ResponseData::Read { data: InterWorkerPayload::Bytes(data), psns, .. } => {
-                (scatter(data, local), psns)
-            }
-            ResponseData::Read { data: InterWorkerPayload::Pinned(pinned, length), psns, .. } => {
-                (collect(pinned, local, length), psns)
-            }
-            // The value has the byte order of guests, which is the host's.
-            ResponseData::Atomic(before) => (scatter(&before.to_ne_bytes(), local), 1),
-        };
-        match moved {
+        let psns = if let ResponseData::Read { psns, .. } = response { psns } else { 1 };
+        match place(mrs, qp, &send, payload, offset, response) {
             Ok(()) => Ok(Taken::Part { last: state.responded(&send.work(), qp.path_mtu, psns), psns }),
             // The peer has revoked its pinned region, so the response is lost.
             Err(error) if error.side == Side::Source => Ok(Taken::Lost),
             Err(_) => Err(WcStatus::LocProt),
         }
+    }
+}
+
+/// Writes the data of a response to the elements of its request, from `offset` of the message on.
+pub(super) fn place<R: Region>(
+    mrs: &Mrs<R>,
+    qp: &Qp,
+    send: &OutstandingSend,
+    payload: Payload<'_>,
+    offset: u32,
+    response: ResponseData<'_, R>,
+) -> Result<(), TransferError> {
+    let elements = Elements { mrs, pd: qp.pd, rights: send.op.row().local };
+    // Nothing is returned to inline data.
+    let sges = if let Payload::Sges(sges) = payload { sges } else { &[] };
+    let local = Span::list(elements, sges, offset);
+    match response {
+        ResponseData::Read { data: InterWorkerPayload::Bytes(data), .. } => scatter(data, local),
+        ResponseData::Read { data: InterWorkerPayload::Pinned(pinned, length), .. } => {
+            collect(pinned, local, length)
+        }
+        // The value has the byte order of guests, which is the host's.
+        ResponseData::Atomic(before) => scatter(&before.to_ne_bytes(), local),
     }
 }
 
@@ -266,9 +289,9 @@ enum Taken {
     Part { last: bool, psns: u32 },
 }
 
-/// How a response fits the first request.
-enum Fit {
-    /// The first request takes no response with data.
+/// How a response fits a request.
+pub(super) enum Fit {
+    /// The request takes no response with data.
     Not,
     /// The response fits. Its data belong at this offset of the message.
     Offset(u32),
@@ -276,7 +299,12 @@ enum Fit {
     Wrong,
 }
 
-fn match_response<R>(send: &OutstandingSend, response: &ResponseData<'_, R>, answered: u32, mtu: u32) -> Fit {
+pub(super) fn match_response<R>(
+    send: &OutstandingSend,
+    response: &ResponseData<'_, R>,
+    answered: u32,
+    mtu: u32,
+) -> Fit {
     let work = send.work();
     let row = work.row;
     match (row.answer, row.data, response) {

@@ -16,8 +16,10 @@ pub(super) enum Cause {
     Timeout,
     /// The peer reports that something is missing.
     Nak,
-    /// A later response arrived before an earlier one.
+    /// A later response arrived before an earlier one, and was dropped.
     Lost,
+    /// A later response arrived before an earlier one.
+    Gap,
     /// The peer has answered after a probe, but not all, and nothing more comes.
     Silence,
     /// The peer has dropped what came behind a packet that was sent again alone.
@@ -74,11 +76,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             }
             // The responses that follow the gap may come for long. A probe finds a request that got
             // lost when it was repeated.
-            Cause::Lost if state.retransmitted => {
+            Cause::Lost | Cause::Gap if state.retransmitted => {
                 roce.probes.heard(now);
                 false
             }
-            Cause::Lost => true,
+            Cause::Lost | Cause::Gap => true,
         };
         if !is_obeyed {
             return;
@@ -86,7 +88,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let is_spent = match cause {
             Cause::Timeout => timeout.is_some(),
             Cause::Nak => timeout.is_none() && !roce.is_near,
-            Cause::Lost | Cause::Silence | Cause::Dropped => false,
+            Cause::Lost | Cause::Gap | Cause::Silence | Cause::Dropped => false,
         };
         if is_spent && let Err(status) = self.qp.requester.spend_retry() {
             return self.fail_first(status);
@@ -96,7 +98,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let state = &mut roce.requester;
         state.retransmitted = cause != Cause::Timeout;
         self.counters.retries += 1;
-        self.counters.responses_lost += u64::from(cause == Cause::Lost);
+        self.counters.responses_lost += u64::from(matches!(cause, Cause::Lost | Cause::Gap));
         if is_alone {
             roce.send_first_again(now);
             return self.make_turn_due();
@@ -123,8 +125,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         let selective = &mut self.conn.selective;
         match cause {
-            // Responses that come behind a gap are dropped.
             Cause::Timeout | Cause::Dropped | Cause::Lost => false,
+            Cause::Gap => true,
             Cause::Silence => selective.ahead == Ahead::Held && selective.is_alone(),
             Cause::Nak => {
                 let first = self.requests.first_send(&self.qp.requester.queue);

@@ -1,5 +1,6 @@
 //! Round-trip times and probes in the record.
 
+use super::Lateness;
 use serde::{Deserialize, Serialize};
 
 /// An estimate of a round-trip time (RFC 6298).
@@ -68,12 +69,25 @@ pub struct Probes {
 pub struct SelectiveRepeat {
     /// What the peer does with packets that come ahead of a gap.
     pub ahead: Ahead,
-    /// The packet that was sent again alone: its PSN, the PSN behind it, and the PSN that was next.
-    pub alone: Option<(u32, u32, u32)>,
+    /// The packet that was sent again alone, until it is answered.
+    pub alone: Option<Alone>,
     /// How often in a row the answer to a packet covered nothing more.
     pub misses: u8,
     /// Losses since the peer was last tried, if it drops.
     pub losses: u8,
+}
+
+/// A packet that was sent again alone.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Alone {
+    /// Its PSN.
+    pub first: u32,
+    /// The PSN behind it.
+    pub end: u32,
+    /// The PSN that was next when it was sent.
+    pub next: u32,
+    /// Whether it has a response of its own.
+    pub has_response: bool,
 }
 
 /// What a peer does with packets that come ahead of a gap.
@@ -86,4 +100,27 @@ pub enum Ahead {
     Held,
     /// It drops them.
     Dropped,
+}
+
+/// Responses that came ahead of a missing one. Times are on the caller's clock.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EarlyResponses {
+    /// A bit for each PSN whose response has come, at the PSN modulo 4096.
+    pub bits: Vec<u64>,
+    /// The PSN before which the peer has executed all requests.
+    pub executed: Option<u32>,
+    /// Responses that came ahead of the missing one.
+    pub extent: u16,
+    /// When the first of them came.
+    pub since: u64,
+    /// The PSN before which everything missing was asked for again.
+    pub asked: Option<u32>,
+    /// How late a response may come.
+    pub tolerance: Lateness,
+    /// How late it might come because of the present second.
+    pub seen: Lateness,
+    /// When that second began.
+    pub period: u64,
+    /// PSN of the last gap that was asked for and filled, and how late its response came.
+    pub suspect: Option<(u32, Lateness)>,
 }

@@ -1,7 +1,7 @@
 //! A queue pair in the record: attributes, and the state of its transport kind.
 
 use super::{
-    AddressVector, Message, Mtu, Pending, Place, Probes, QpState, QpType, Receive, RoundTrip,
+    AddressVector, EarlyResponses, Message, Mtu, Pending, Place, Probes, QpState, QpType, Receive, RoundTrip,
     SelectiveRepeat, Send, Tcp, TransportKind, Wait,
 };
 use serde::{Deserialize, Serialize};
@@ -189,6 +189,9 @@ pub struct RcRoce {
     /// What it knows of the way in which its peer handles losses. (Versions before 5 have none.)
     #[serde(default)]
     pub selective: SelectiveRepeat,
+    /// Responses that came ahead of a missing one. (Versions before 5 have none.)
+    #[serde(default)]
+    pub early: Option<EarlyResponses>,
     /// What it knows of congestion. (Versions before 5 have none.)
     #[serde(default)]
     pub congestion: Option<Congestion>,

@@ -94,12 +94,12 @@ impl ReorderBuffer {
 }
 
 impl Lateness {
-    fn save(self) -> record::Lateness {
+    pub(in crate::objects::roce) fn save(self) -> record::Lateness {
         let Lateness { packets, time } = self;
         record::Lateness { packets, time }
     }
 
-    fn restore(record: record::Lateness) -> Lateness {
+    pub(in crate::objects::roce) fn restore(record: record::Lateness) -> Lateness {
         let record::Lateness { packets, time } = record;
         Lateness { packets, time }
     }

@@ -14,9 +14,9 @@ const PERIOD: u64 = 1_000_000_000;
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Lateness {
     /// Packets that overtook it.
-    pub(super) packets: u8,
+    pub(in crate::objects::roce) packets: u8,
     /// Nanoseconds after the first of them.
-    pub(super) time: u32,
+    pub(in crate::objects::roce) time: u32,
 }
 
 impl Lateness {
@@ -24,7 +24,7 @@ impl Lateness {
     ///
     /// Returns `None` if that is more than is ever tolerated. The packet was most likely lost, and
     /// sent again.
-    pub(super) fn new(packets: u16, since: Instant, now: Instant) -> Option<Lateness> {
+    pub(in crate::objects::roce) fn new(packets: u16, since: Instant, now: Instant) -> Option<Lateness> {
         let packets = u8::try_from(packets).ok().filter(|&packets| packets <= MAX_TOLERANCE)?;
         let time = u32::try_from(now.0.saturating_sub(since.0)).ok().filter(|&time| time < WAIT[1])?;
         Some(Lateness { packets, time })
@@ -48,7 +48,7 @@ impl Lateness {
     }
 
     /// Whether a tolerance may have this value.
-    fn is_possible(self) -> bool {
+    pub(in crate::objects::roce) fn is_possible(self) -> bool {
         self.packets <= MAX_TOLERANCE && self.time <= WAIT[1]
     }
 }
@@ -59,11 +59,11 @@ impl Lateness {
 /// or to what the largest reordering of that second makes it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Tolerance {
-    pub(super) limit: Lateness,
+    pub(in crate::objects::roce) limit: Lateness,
     /// The limit that the present period alone would have made.
-    pub(super) seen: Lateness,
+    pub(in crate::objects::roce) seen: Lateness,
     /// When the present period began.
-    pub(super) since: Instant,
+    pub(in crate::objects::roce) since: Instant,
 }
 
 impl Tolerance {
@@ -72,7 +72,7 @@ impl Tolerance {
     }
 
     /// Whether an engine can have this state.
-    pub(super) fn is_possible(&self) -> bool {
+    pub(in crate::objects::roce) fn is_possible(&self) -> bool {
         self.limit.is_possible() && self.limit.max(self.seen) == self.limit
     }
 

@@ -27,15 +27,20 @@ impl SelectiveRepeat {
     /// Returns the record of what a QP knows.
     pub(crate) fn save(&self) -> record::SelectiveRepeat {
         let SelectiveRepeat { ahead, alone, misses, losses } = *self;
-        let alone = alone.map(|Alone { first, end, next }| (first.number(), end.number(), next.number()));
+        let alone = alone.map(|Alone { first, end, next, has_response }| record::Alone {
+            first: first.number(),
+            end: end.number(),
+            next: next.number(),
+            has_response,
+        });
         record::SelectiveRepeat { ahead: ahead.save(), alone, misses, losses }
     }
 
     /// Restores what a QP knows.
     pub(crate) fn restore(record: &record::SelectiveRepeat) -> Result<SelectiveRepeat, Violation> {
         let record::SelectiveRepeat { ahead, alone, misses, losses } = *record;
-        let alone = alone.map(|(first, end, next)| {
-            Ok(Alone { first: to_psn(first)?, end: to_psn(end)?, next: to_psn(next)? })
+        let alone = alone.map(|record::Alone { first, end, next, has_response }| {
+            Ok(Alone { first: to_psn(first)?, end: to_psn(end)?, next: to_psn(next)?, has_response })
         });
         if losses >= LOSSES {
             return Err(Violation::Probe);

@@ -6,6 +6,7 @@ use crate::base::transport_kind::TransportKind;
 use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
+use crate::objects::roce::early::EarlyResponses;
 use crate::objects::roce::reorder::ReorderBuffer;
 use crate::objects::roce::selective::SelectiveRepeat;
 use crate::save::{Violation, deadline, record, to_deadline};
@@ -23,6 +24,7 @@ impl RcRoce {
             round_trip,
             probes,
             selective,
+            early,
             stays_here: _,
             is_near: _,
             congestion,
@@ -36,6 +38,7 @@ impl RcRoce {
             round_trip: round_trip.save(),
             probes: probes.save(),
             selective: selective.save(),
+            early: early.as_deref().map(EarlyResponses::save),
             congestion: congestion.as_deref().map(Congestion::save),
         }))
     }
@@ -51,8 +54,11 @@ impl RcRoce {
         }
         let deadline = to_deadline(record.deadline)?;
         let reorder = record.reorder.as_ref().map(|buffer| ReorderBuffer::restore(buffer, qp));
+        let requester = RequesterState::restore(&record.requester, qp, requests)?;
+        let (una, next) = (requester.una, qp.requester.psn);
+        let early = record.early.as_ref().map(|early| EarlyResponses::restore(early, una, next));
         Ok(RcRoce {
-            requester: RequesterState::restore(&record.requester, qp, requests)?,
+            requester,
             responder: ResponderState::restore(&record.responder, qp)?,
             reorder: reorder.transpose()?.map(Box::new),
             deadline,
@@ -60,6 +66,7 @@ impl RcRoce {
             round_trip: RoundTrip::restore(&record.round_trip)?,
             probes: Probes::restore(&record.probes)?,
             selective: SelectiveRepeat::restore(&record.selective)?,
+            early: early.transpose()?.map(Box::new),
             // This holds until the QP's next turn. A connection without a timeout has a deadline
             // during a wait for an acknowledge only if its peer is in this process.
             stays_here: qp.attr().timeout == 0 && deadline != NEVER,
