@@ -24,6 +24,8 @@ pub(crate) struct EarlyResponses {
     tolerance: Tolerance,
     /// PSN of the last gap that was asked for and filled, and how late its response came.
     suspect: Option<(Psn, Lateness)>,
+    /// Whether a part of a READ was ever asked for again. Its response ends before the READ.
+    has_parts: bool,
 }
 
 /// What is known of the missing response.
@@ -60,6 +62,7 @@ impl EarlyResponses {
             gap: NO_GAP,
             tolerance: Tolerance::new(now),
             suspect: None,
+            has_parts: false,
         }
     }
 
@@ -123,9 +126,21 @@ impl EarlyResponses {
         !is_asked && is_late
     }
 
-    /// Records that all that is missing before `end` was asked for again.
-    pub(crate) fn asked(&mut self, end: Psn) {
+    /// Returns how many responses from `una` on are missing until one that has come, or `most`.
+    pub(crate) fn missing(&self, una: Psn, most: u32) -> u32 {
+        (1..most).find(|&more| self.has(una.add(more))).unwrap_or(most)
+    }
+
+    /// Records that all that is missing before `end` was asked for again. `is_part` tells that the
+    /// READ does not end there.
+    pub(crate) fn asked(&mut self, end: Psn, is_part: bool) {
         self.gap.asked = Some(end);
+        self.has_parts |= is_part;
+    }
+
+    /// Whether a response may end before its READ.
+    pub(crate) fn has_parts(&self) -> bool {
+        self.has_parts
     }
 
     /// Records that the response with PSN `una` has come from the peer.
@@ -210,7 +225,7 @@ mod tests {
         let mut early = EarlyResponses::new(Instant(0));
         early.put(psn(2));
         assert!(early.came_ahead(Instant(0), psn(1)), "nothing is known to be late");
-        early.asked(psn(5));
+        early.asked(psn(5), false);
         early.put(psn(3));
         assert!(!early.came_ahead(Instant(1), psn(1)));
         early.put(psn(8));
@@ -228,13 +243,13 @@ mod tests {
         let mut early = EarlyResponses::new(Instant(0));
         early.put(psn(2));
         assert!(early.came_ahead(Instant(0), psn(1)));
-        early.asked(psn(2));
+        early.asked(psn(2), false);
         early.came(Instant(9000), psn(1));
         assert!(early.take(psn(2)) && !early.went_on(Instant(9000), psn(3)));
         early.repeated(psn(2));
         early.put(psn(4));
         assert!(early.came_ahead(Instant(9000), psn(3)), "2 came once");
-        early.asked(psn(4));
+        early.asked(psn(4), false);
         early.came(Instant(9000), psn(3));
         assert!(early.take(psn(4)) && !early.went_on(Instant(9000), psn(5)));
         early.repeated(psn(3));

@@ -169,6 +169,11 @@ impl Probes {
         !is_usual
     }
 
+    /// Whether a probe was sent, and nothing was answered since.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.is_asked
+    }
+
     /// Whether something was answered after a probe, but not all that had been sent before it.
     ///
     /// If no more answers come, packets between them were lost. What was sent after the probe does

@@ -36,6 +36,11 @@ pub(crate) struct Resource {
     pub(crate) from: u32,
     /// The next response packet.
     pub(crate) next: u32,
+    /// Response packet behind the last one of this response. It is not that of the READ if a part
+    /// was requested again.
+    pub(crate) to: u32,
+    /// Response packet with which the rest of the READ goes on after this response, or 0.
+    then: u32,
 }
 
 /// The operation of a [`Resource`].
@@ -69,6 +74,8 @@ const UNUSED: Resource = Resource {
     state: Pending::Nothing,
     from: 0,
     next: 0,
+    to: 0,
+    then: 0,
 };
 
 /// Packets after which an acknowledge is due, requested or not.
@@ -189,7 +196,8 @@ impl ResponderState {
             let bytes = u64::from(reth.length) + u64::from(psns) * OVERHEAD;
             self.asked = self.asked.wrapping_add(bytes);
         }
-        self.push(Resource { psn, psns, msn: self.msn, kind, state: Pending::First, from: 0, next: 0 });
+        let (state, msn) = (Pending::First, self.msn);
+        self.push(Resource { psn, psns, msn, kind, state, from: 0, next: 0, to: psns, then: 0 });
     }
 
     /// Records that a packet of a SEND or WRITE came again.
@@ -257,7 +265,8 @@ impl ResponderState {
         self.nak = Some(PendingNak { psn, syndrome, fatal: true });
     }
 
-    /// Answers a READ again, which was repeated for all or the rest of its data.
+    /// Answers a READ again, which was repeated for all or a part of its data. A part begins and
+    /// ends where packets do.
     ///
     /// Returns false if there was no such READ.
     pub(crate) fn read_again(&mut self, psn: Psn, reth: &Reth, mtu: Mtu) -> bool {
@@ -267,17 +276,30 @@ impl ResponderState {
         let from = ahead(psn, resource.psn);
         // This is within the original length, as `from` is within its PSNs.
         let skipped = from * mtu.bytes();
-        let same = reth.rkey == original.rkey
-            && reth.va == original.va.wrapping_add(skipped.into())
-            && Some(reth.length) == original.length.checked_sub(skipped);
-        if !same {
-            return false;
-        }
+        let same = reth.rkey == original.rkey && reth.va == original.va.wrapping_add(skipped.into());
+        let Some(rest) = original.length.checked_sub(skipped).filter(|_| same) else { return false };
+        let to = match reth.length {
+            length if length == rest => resource.psns,
+            0 => return false,
+            length if length < rest && length % mtu.bytes() == 0 => from + length / mtu.bytes(),
+            _ => return false,
+        };
+        // Response packets from this one on will be sent anyway.
+        let comes = if resource.then > 0 { resource.then } else { resource.next };
         if resource.state == Pending::Nothing {
             resource.state = Pending::Again;
             self.pending += 1;
-        } else if from >= resource.next {
-            // The response will be sent anyway.
+            (resource.to, resource.then) = (to, 0);
+        } else if from >= resource.next && to <= resource.to || from >= comes && resource.goes_to_end() {
+            return true;
+        } else if to < resource.psns && resource.goes_to_end() {
+            (resource.to, resource.then) = (to.min(comes), comes);
+        } else {
+            // What was to be sent is a part, too. All from the first to the last of both comes.
+            let first = from.min(resource.next);
+            (resource.from, resource.next) = (first, first);
+            resource.to = if resource.goes_to_end() { resource.psns } else { to.max(resource.to) };
+            resource.then = 0;
             return true;
         }
         (resource.from, resource.next) = (from, from);
@@ -331,21 +353,26 @@ impl ResponderState {
     pub(crate) fn response_sent(&mut self, index: usize, psns: u32) {
         let resource = &mut self.resources[index];
         resource.next += psns;
-        if resource.next >= resource.psns {
-            self.settle(index);
+        if resource.next < resource.to {
+            return;
         }
+        if resource.then == 0 {
+            return self.settle(index);
+        }
+        (resource.from, resource.next) = (0, resource.then);
+        (resource.to, resource.then) = (resource.psns, 0);
     }
 
     /// Drops a response that is to be sent.
     pub(crate) fn settle(&mut self, index: usize) {
-        self.resources[index].state = Pending::Nothing;
+        self.resources[index].stop();
         self.pending -= 1;
     }
 
     /// Drops all responses that are to be sent.
     pub(crate) fn drop_pending(&mut self) {
         for resource in &mut self.resources {
-            resource.state = Pending::Nothing;
+            resource.stop();
         }
         self.pending = 0;
     }
@@ -373,6 +400,16 @@ impl Resource {
     /// Whether the response was sent in full before.
     pub(crate) fn is_repeated(&self) -> bool {
         self.state == Pending::Again
+    }
+
+    /// Forgets what is to be sent.
+    fn stop(&mut self) {
+        (self.state, self.then) = (Pending::Nothing, 0);
+    }
+
+    /// Whether the rest of the READ is to be sent up to its end.
+    fn goes_to_end(&self) -> bool {
+        self.to == self.psns || self.then > 0
     }
 }
 
@@ -433,6 +470,44 @@ mod tests {
         for _ in 0..3 {
             responder.response_sent(index, 1);
         }
+        assert!(responder.first_pending().is_none());
+    }
+
+    #[test]
+    fn a_part_of_a_read_is_answered_alone_or_before_the_rest() {
+        let mut responder = ResponderState::new(2);
+        responder.respond(psn(10), 8, ResponseKind::Data(reth(0, 2000), PdId(1)));
+        let send = |responder: &mut ResponderState, count: usize| {
+            let sent = (0..count).map_while(|_| {
+                let (index, resource) = responder.first_pending()?;
+                responder.response_sent(index, 1);
+                Some((resource.next, resource.next + 1 == resource.to))
+            });
+            sent.collect::<Vec<_>>()
+        };
+        let middle = |range: core::ops::Range<u32>| range.map(|next| (next, false)).collect::<Vec<_>>();
+        assert_eq!(send(&mut responder, 5), middle(0..5));
+        for (part, why) in [(reth(256, 700), "no whole packets"), (reth(256, 1792), "too long")] {
+            assert!(!responder.read_again(psn(11), &part, Mtu::M256), "{why}");
+        }
+        assert!(!responder.read_again(psn(11), &reth(0, 256), Mtu::M256), "another address");
+        assert!(!responder.read_again(psn(11), &reth(256, 0), Mtu::M256), "nothing");
+        // 1 and 2 go before the rest.
+        assert!(responder.read_again(psn(11), &reth(256, 512), Mtu::M256));
+        assert!(responder.read_again(psn(16), &reth(1536, 256), Mtu::M256), "it comes anyway");
+        assert_eq!(send(&mut responder, 3), [(1, false), (2, true), (5, false)]);
+        // A part that ends in what comes anyway.
+        assert!(responder.read_again(psn(14), &reth(1024, 768), Mtu::M256));
+        assert_eq!(send(&mut responder, 9), [(4, false), (5, true), (6, false), (7, true)]);
+        // All of it was sent.
+        assert!(responder.read_again(psn(15), &reth(1280, 256), Mtu::M256));
+        assert!(responder.read_again(psn(12), &reth(512, 256), Mtu::M256));
+        let both = [(2, false), (3, false), (4, false), (5, true)];
+        assert_eq!(send(&mut responder, 9), both, "and what is between them");
+        // The rest of it, while a part is sent.
+        assert!(responder.read_again(psn(11), &reth(256, 512), Mtu::M256));
+        assert!(responder.read_again(psn(13), &reth(768, 1232), Mtu::M256));
+        assert_eq!(send(&mut responder, 9).len(), 7);
         assert!(responder.first_pending().is_none());
     }
 

@@ -80,6 +80,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// or cannot be written. It is judged when it comes again in its order.
     fn keep_response(&mut self, psn: Psn, aeth: Option<Aeth>, response: ResponseData<'_, R>) -> bool {
         let QpCtx { qp, mrs, requests, conn, send_scratch, .. } = self;
+        let has_parts = conn.early.as_ref().is_some_and(|early| early.has_parts());
         let state = &mut conn.requester;
         match aeth {
             Some(Aeth { syndrome: Syndrome::Ack(credits), msn }) => state.credited(msn, credits),
@@ -95,7 +96,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 (at, first) = (requests.send_after(request), first.add(count));
                 continue;
             }
-            return match match_response(&send, &response, from, qp.path_mtu.bytes()) {
+            return match match_response(&send, &response, (from, qp.path_mtu.bytes()), has_parts) {
                 Fit::Offset(offset) => place(mrs, qp, &send, payload, offset, response).is_ok(),
                 Fit::Not | Fit::Wrong => false,
             };

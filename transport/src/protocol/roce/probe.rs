@@ -12,7 +12,7 @@ use crate::objects::qp::requester::Wait;
 use crate::objects::roce::packet::{asks_for_ack, request_packet};
 use crate::objects::roce::probes::{Due, Patience};
 use crate::objects::roce::requester_state::psns;
-use crate::objects::roce::selective::Shown;
+use crate::objects::roce::selective::{Ahead, Shown};
 use crate::objects::roce::state::RcRoce;
 use crate::protocol::allowance::Allowance;
 use crate::protocol::roce::qp::RoceQp;
@@ -234,7 +234,18 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if work.row.data == DataDirection::Back && !outlet.may_ask() {
             return false;
         }
-        let slice = next_slice(&work, state.answered(), psns(&work, qp.path_mtu), (qp.path_mtu.bytes(), 1));
+        let mtu = qp.path_mtu.bytes();
+        let mut slice = next_slice(&work, state.answered(), psns(&work, qp.path_mtu), (mtu, 1));
+        // A peer that holds is most likely one that gives parts of READs, too.
+        let may_ask_part = work.row.data == DataDirection::Back
+            && self.conn.selective.ahead == Ahead::Held
+            && !self.conn.probes.is_asked();
+        let gap = self.conn.early.as_ref().filter(|early| may_ask_part && !early.is_empty());
+        let missing = gap.map_or(slice.psns, |early| early.missing(state.una, slice.psns));
+        let is_part = missing < slice.psns;
+        if is_part {
+            (slice.psns, slice.length) = (missing, missing * mtu);
+        }
         let packet =
             request_packet(&qp.path(*mac, *marks), qp, state.una, &work, &slice, asks_for_ack(&work));
         // Memory that is gone fails the request when it is retransmitted, and not because of this.
@@ -244,9 +255,15 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         });
         let RcRoce { requester, probes, round_trip, selective, early, .. } = &mut *self.conn;
         let (una, next) = (requester.una, requester.next());
+        let end = una.add(slice.psns);
+        let early = early.as_mut().filter(|early| !early.is_empty());
+        let is_gap = early.is_some();
         if sent {
             counters.packets_out += 1;
             round_trip.sent_again(una);
+            if let Some(early) = early {
+                early.asked(end, is_part);
+            }
         }
         match (sent, is_probe) {
             (false, _) => probes.failed(allowance.now),
@@ -256,10 +273,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             }
             (true, false) => {
                 probes.repeated(allowance.now);
-                let end = una.add(slice.psns);
-                match early {
-                    Some(early) if !early.is_empty() => early.asked(end),
-                    _ => selective.sent(una, end, next, work.row.has_response()),
+                // What is missing behind a gap in the responses is not the peer's doing.
+                if !is_gap {
+                    selective.sent(una, end, next, work.row.has_response());
                 }
             }
         }

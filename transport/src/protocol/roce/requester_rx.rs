@@ -224,20 +224,22 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         response: ResponseData<'_, R>,
     ) -> Result<Taken, WcStatus> {
         let QpCtx { qp, mrs, requests, counters, send_scratch, .. } = self;
+        let has_parts = self.conn.early.as_ref().is_some_and(|early| early.has_parts());
         let state = &mut self.conn.requester;
         let first = requests.front_send(&qp.requester.queue, send_scratch);
         let (send, payload) = first.expect("a PSN that is outstanding is one of a request");
-        let offset = match match_response(&send, &response, state.answered(), qp.path_mtu.bytes()) {
-            Fit::Not => {
-                counters.drop_response_odd += 1;
-                return Ok(Taken::Nothing);
-            }
-            Fit::Offset(offset) => offset,
-            Fit::Wrong => {
-                counters.bad_responses += 1;
-                return Err(WcStatus::BadResp);
-            }
-        };
+        let offset =
+            match match_response(&send, &response, (state.answered(), qp.path_mtu.bytes()), has_parts) {
+                Fit::Not => {
+                    counters.drop_response_odd += 1;
+                    return Ok(Taken::Nothing);
+                }
+                Fit::Offset(offset) => offset,
+                Fit::Wrong => {
+                    counters.bad_responses += 1;
+                    return Err(WcStatus::BadResp);
+                }
+            };
         match aeth {
             Some(Aeth { syndrome: Syndrome::Ack(credits), msn }) => state.credited(msn, credits),
             Some(_) => {
@@ -302,8 +304,8 @@ pub(super) enum Fit {
 pub(super) fn match_response<R>(
     send: &OutstandingSend,
     response: &ResponseData<'_, R>,
-    answered: u32,
-    mtu: u32,
+    (answered, mtu): (u32, u32),
+    has_parts: bool,
 ) -> Fit {
     let work = send.work();
     let row = work.row;
@@ -313,7 +315,8 @@ pub(super) fn match_response<R>(
             let rest = work.length.saturating_sub(offset);
             // At most the PSNs of an inter-worker packet, so the product is within 2^32.
             let most = psns * mtu;
-            let right = data.len() == rest.min(most) && last == (rest <= most);
+            let is_end = last == (rest <= most) || last && has_parts;
+            let right = data.len() == rest.min(most) && is_end;
             if right { Fit::Offset(offset) } else { Fit::Wrong }
         }
         (Answer::Once, DataDirection::Back, ResponseData::Atomic(_)) => Fit::Offset(0),

@@ -134,7 +134,7 @@ fn next_response<'a, R: Region>(
         return response(mrs, qp, resource, 1);
     };
     part.may_pin = true;
-    part.psns = most_psns(qp.path_mtu, resource.next).min(resource.psns - resource.next);
+    part.psns = most_psns(qp.path_mtu, resource.next).min(resource.to - resource.next);
     if outlet.has_rate() {
         // Answers wait no longer than peers have patience, so the rate limits what goes at a time.
         let left = outlet.rate_leaves() / u64::from(qp.path_mtu.bytes());
@@ -171,7 +171,7 @@ fn response<'a, R: Region>(
     let offset = resource.next * mtu;
     let rest = reth.length - offset;
     let length = rest.min(psns * mtu);
-    let part = read_part(resource.next == resource.from, rest == length, aeth);
+    let part = read_part(resource.next == resource.from, resource.next + psns >= resource.to, aeth);
     let pieces = if rest == 0 { Pieces::bytes(&[]) } else { stretch(mrs, (qp, pd), &reth, offset, length)? };
     Some((Rc::ReadResponse(part), pieces))
 }

@@ -92,6 +92,7 @@ pub struct Alone {
 
 /// What a peer does with packets that come ahead of a gap.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ahead {
     /// It has not shown that.
     #[default]
@@ -123,4 +124,6 @@ pub struct EarlyResponses {
     pub period: u64,
     /// PSN of the last gap that was asked for and filled, and how late its response came.
     pub suspect: Option<(u32, Lateness)>,
+    /// Whether a part of a READ was ever asked for again.
+    pub has_parts: bool,
 }

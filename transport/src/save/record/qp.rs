@@ -401,6 +401,13 @@ pub struct Resource {
     pub from: u32,
     /// Number of the next response packet.
     pub next: u32,
+    /// Number of the response packet behind the last one. (Versions before 5 have none. All of the
+    /// response is sent.)
+    #[serde(default)]
+    pub to: Option<u32>,
+    /// Number of the response packet with which the rest goes on after that, or 0.
+    #[serde(default)]
+    pub then: u32,
 }
 
 /// The operation of a [`Resource`].

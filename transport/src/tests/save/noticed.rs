@@ -11,6 +11,7 @@ use super::stories::{fast, on_one_host, on_the_wire, send, shared_queue, windows
 use super::*;
 use crate::tests::datagrams::{QKEY, TO_INIT_UD, TO_RTS_UD};
 use crate::tests::groups::{from_elsewhere, group, to_members};
+use crate::tests::wire::probes::repeat;
 use crate::tests::wire::unreliable::uc;
 use crate::tests::wire::{A, B, Net, congestion, frame};
 use crate::tests::{tcp, xrc};
@@ -53,7 +54,8 @@ const FIXED: [&str; 11] = [
 ];
 
 /// Some variants of each enum without fields, beside those that occur.
-const NAMES: [&str; 9] = ["persistent", "uc", "sqd", "m2048", "local", "looked", "send", "go_on", "up"];
+const NAMES: [&str; 10] =
+    ["persistent", "held", "uc", "sqd", "m2048", "local", "looked", "send", "go_on", "up"];
 
 /// After this many accepted changes in all records, a field is trusted.
 const OFTEN: u32 = 20;
@@ -361,7 +363,7 @@ fn no_field_of_a_record_is_forgotten() {
         .chain(shared)
         .chain(last)
         .chain(xrc::records())
-        .chain([congestion::record()])
+        .chain([congestion::record(), repeat::record()])
         .chain(tcp::records())
         .collect();
     let values: Vec<Value> = records.iter().map(|record| Value::serialized(record).unwrap()).collect();

@@ -7,7 +7,7 @@ pub(crate) mod datagrams;
 mod hostile;
 mod inter_worker;
 mod loss;
-mod probes;
+pub(crate) mod probes;
 mod refusals;
 mod reorder;
 mod responses;

@@ -1,6 +1,7 @@
 //! Silent peers, and what is sent to them before the local ACK timeout.
 
 mod limits;
+pub(crate) mod repeat;
 mod slow;
 
 use super::*;
@@ -294,9 +295,9 @@ fn a_whole_window_that_is_lost_is_sent_again_at_once() {
     assert_eq!(link.net.hosts[A].statuses(), [(1, Success)]);
     assert_eq!(b.memory.bytes(0, 400_000), [5; 400_000]);
     let counters = link.net.hosts[A].counters();
-    assert_eq!((counters.timeouts, counters.roce_adp_retrans, counters.retries), (0, 1, 1));
+    assert_eq!((counters.timeouts, counters.roce_adp_retrans, counters.retries), (0, 1, 2));
     assert!(link.net.now < start + Duration::from_millis(1));
-    assert_eq!(link.packets[A], 391 + 128 + 1, "the lost ones, and one for which B sent a NAK");
+    assert_eq!(link.packets[A], 391 + 128 + 2, "the lost ones, and two that were sent again alone");
 }
 
 #[test]

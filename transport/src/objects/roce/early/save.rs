@@ -10,7 +10,7 @@ use vrdma_wire::num::Psn;
 impl EarlyResponses {
     /// Returns the record of the responses.
     pub(crate) fn save(&self) -> record::EarlyResponses {
-        let EarlyResponses { bits, count: _, executed, gap, tolerance, suspect } = self;
+        let EarlyResponses { bits, count: _, executed, gap, tolerance, suspect, has_parts } = self;
         let Gap { extent, since, asked } = *gap;
         let Tolerance { limit, seen, since: period } = *tolerance;
         record::EarlyResponses {
@@ -23,6 +23,7 @@ impl EarlyResponses {
             seen: seen.save(),
             period: period.0,
             suspect: suspect.map(|(psn, late)| (psn.number(), late.save())),
+            has_parts: *has_parts,
         }
     }
 
@@ -59,6 +60,7 @@ impl EarlyResponses {
             gap: Gap { extent: *extent, since: Instant(*since), asked: to_psn_of(*asked)? },
             tolerance,
             suspect: suspect.transpose()?,
+            has_parts: record.has_parts,
         })
     }
 }

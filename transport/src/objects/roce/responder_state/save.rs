@@ -97,7 +97,7 @@ impl PendingNak {
 impl Resource {
     /// Returns the record of a resource that is in use.
     fn save(&self, qp: &Qp) -> Option<record::Resource> {
-        let Resource { psn, psns: _, msn, kind, state, from, next } = *self;
+        let Resource { psn, psns: _, msn, kind, state, from, next, to, then } = *self;
         let (kind, pd) = match kind {
             ResponseKind::None => return None,
             ResponseKind::Data(reth, pd) => (record::ResourceKind::Data(reth.into()), Some(pd.0)),
@@ -110,7 +110,7 @@ impl Resource {
             Pending::Again => record::Pending::Again,
         };
         let (psn, msn) = (psn.number(), msn.number());
-        Some(record::Resource { psn, msn, kind, pending, pd, from, next })
+        Some(record::Resource { psn, msn, kind, pending, pd, from, next, to: Some(to), then })
     }
 
     fn restore(record: &record::Resource, qp: &Qp) -> Result<Resource, Violation> {
@@ -130,12 +130,17 @@ impl Resource {
             record::Pending::First => Pending::First,
             record::Pending::Again => Pending::Again,
         };
-        let record::Resource { from, next, .. } = *record;
-        let done = next == psns;
-        if from > next || from >= psns || next > psns || done && state != Pending::Nothing {
+        let record::Resource { from, next, to, then, .. } = *record;
+        let to = to.unwrap_or(psns);
+        let done = next == to;
+        let is_interrupted = then > 0 && state != Pending::Nothing;
+        if from > next || from >= to || next > to || to > psns || done && state != Pending::Nothing {
+            return Err(Violation::Resource);
+        }
+        if then > 0 && !(is_interrupted && (to..psns).contains(&then)) {
             return Err(Violation::Resource);
         }
         let (psn, msn) = (to_psn(record.psn)?, AethMsn::truncate(to_psn(record.msn)?.number()));
-        Ok(Resource { psn, psns, msn, kind, state, from, next })
+        Ok(Resource { psn, psns, msn, kind, state, from, next, to, then })
     }
 }

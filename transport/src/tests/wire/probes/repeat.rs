@@ -1,0 +1,199 @@
+//! What of a loss is sent again: the lost packet, if the peer holds what came behind it.
+
+use super::*;
+use crate::Record;
+use crate::tests::wire::hostile::ack;
+use vrdma_wire::roce::Credits;
+
+const BYTES: u32 = 400_000;
+/// Packets of a message of that length.
+const PACKETS: u64 = 391;
+
+/// Loses each packet of one host with this remainder of 40, from the third on, when it is sent for
+/// the first time. Returns how many.
+fn lose_some(link: &mut Link, from: usize, start: Psn) -> u64 {
+    let mut lost = 0;
+    link.run(|sent| {
+        let index = sent.packet.bth.psn.number().wrapping_sub(start.number()) & 0xff_ffff;
+        let is_data = !matches!(sent.packet.body, Body::Rc(Rc::Ack(_)));
+        let is_lost = sent.from == from && is_data && index % 40 == 3 && sent.again == 0;
+        lost += u64::from(is_lost);
+        is_lost
+    });
+    lost
+}
+
+fn write(link: &mut Link) -> u64 {
+    let (a, b) = (link.net.hosts[A].end.clone(), link.net.hosts[B].end.clone());
+    a.memory.fill(0, &(0..BYTES).map(|i| (i / 7) as u8).collect::<Vec<_>>());
+    let start = first_psn(link);
+    link.net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, BYTES)]));
+    let lost = lose_some(link, A, start);
+    assert_eq!(link.net.hosts[A].statuses().last(), Some(&(1, Success)));
+    assert_eq!(b.memory.bytes(0, BYTES as usize), a.memory.bytes(0, BYTES as usize));
+    lost
+}
+
+#[test]
+fn a_peer_that_holds_gets_lost_packets_alone() {
+    let mut link = Link::warm();
+    let lost = write(&mut link);
+    assert_eq!((lost, link.packets[A]), (10, PACKETS + 10));
+    let counters = link.net.hosts[A].counters();
+    assert_eq!((counters.retries, counters.timeouts, counters.roce_adp_retrans), (10, 0, 0));
+    assert_eq!(link.net.hosts[B].counters().duplicates, 0);
+}
+
+#[test]
+fn a_lost_response_is_asked_for_alone_at_a_peer_that_holds() {
+    let mut link = Link::warm();
+    write(&mut link);
+    link.packets = [0; 2];
+    let (a, b) = (link.net.hosts[A].end.clone(), link.net.hosts[B].end.clone());
+    b.memory.fill(0, &(0..BYTES).map(|i| (i / 11) as u8).collect::<Vec<_>>());
+    let start = first_psn(&link);
+    for id in 2..6 {
+        let (at, part) = (u64::from(id - 2) * 100_000, 100_000);
+        link.net.post(A, id, SendOp::Read { remote: b.remote(at) }, Payload::Sges(&[a.sge(at, part)]));
+    }
+    let lost = lose_some(&mut link, B, start);
+    assert_eq!(link.net.hosts[A].statuses()[1..], [2, 3, 4, 5].map(|id| (id, Success)));
+    assert_eq!(a.memory.bytes(0, BYTES as usize), b.memory.bytes(0, BYTES as usize));
+    assert_eq!((lost, link.packets), (10, [4 + 10, 4 * 98 + 10]));
+    let counters = link.net.hosts[A].counters();
+    assert_eq!((counters.responses_lost, counters.timeouts), (10, 0));
+}
+
+#[test]
+fn a_lost_response_is_asked_for_with_the_rest_of_its_read_at_other_peers() {
+    let mut link = Link::warm();
+    let (a, b) = (link.net.hosts[A].end.clone(), link.net.hosts[B].end.clone());
+    b.memory.fill(0, &(0..BYTES).map(|i| (i / 11) as u8).collect::<Vec<_>>());
+    let start = first_psn(&link);
+    for id in 2..6 {
+        let (at, part) = (u64::from(id - 2) * 100_000, 100_000);
+        link.net.post(A, id, SendOp::Read { remote: b.remote(at) }, Payload::Sges(&[a.sge(at, part)]));
+    }
+    let mut lost = 0;
+    link.run(|sent| {
+        let is_lost = sent.from == B && sent.packet.bth.psn == start.add(40) && sent.again == 0;
+        lost += u64::from(is_lost);
+        is_lost
+    });
+    assert_eq!(link.net.hosts[A].statuses(), [2, 3, 4, 5].map(|id| (id, Success)));
+    assert_eq!(a.memory.bytes(0, BYTES as usize), b.memory.bytes(0, BYTES as usize));
+    assert_eq!((lost, link.packets), (1, [4 + 1, 4 * 98 + 58]), "from 40 to 97");
+}
+
+#[test]
+fn a_packet_that_is_lost_again_has_a_probe() {
+    let mut link = Link::warm();
+    let (a, b, begin) = (link.net.hosts[A].end.clone(), link.net.hosts[B].end.clone(), link.net.now);
+    let start = first_psn(&link);
+    link.net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, BYTES)]));
+    link.run(|sent| sent.from == A && sent.packet.bth.psn == start.add(9) && sent.again < 2);
+    assert_eq!(link.net.hosts[A].statuses(), [(1, Success)]);
+    assert_eq!(link.packets[A], PACKETS + 2);
+    let counters = link.net.hosts[A].counters();
+    assert_eq!((counters.retries, counters.timeouts, counters.roce_adp_retrans), (1, 0, 1));
+    assert!(link.net.now < begin + Duration::from_millis(1));
+}
+
+#[test]
+fn several_lost_packets_in_a_row_are_sent_alone_until_all_is_sent_again() {
+    for burst in [2, 3, 4, 20] {
+        let mut link = Link::warm();
+        write(&mut link);
+        link.packets = [0; 2];
+        let (a, b) = (link.net.hosts[A].end.clone(), link.net.hosts[B].end.clone());
+        let start = first_psn(&link);
+        link.net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, BYTES)]));
+        link.run(|sent| {
+            let index = sent.packet.bth.psn.number().wrapping_sub(start.number()) & 0xff_ffff;
+            sent.from == A && (50..50 + burst).contains(&index) && sent.again == 0
+        });
+        assert_eq!(link.net.hosts[A].statuses().last(), Some(&(1, Success)));
+        let more = link.packets[A] - PACKETS;
+        // Beyond three, what is on its way to the peer is sent again, too.
+        let most = if burst <= 3 { u64::from(burst) } else { u64::from(burst) + 130 };
+        assert!((u64::from(burst)..=most).contains(&more), "{burst}: {more}");
+        assert_eq!(link.net.hosts[A].counters().timeouts, 0);
+    }
+}
+
+/// Delivers an answer of B to A, and returns the PSNs that A sends then.
+fn answered(net: &mut Net, syndrome: Syndrome, psn: Psn, first: Psn) -> Vec<u32> {
+    let packet = net.packet(B, ack(syndrome), psn);
+    net.inject(B, &packet, b"");
+    net.answers(A).iter().map(|(psn, _)| psn.wrapping_sub(first.number()) & 0xff_ffff).collect()
+}
+
+/// A has sent eight packets to a peer that has answered nothing.
+fn eight(net: &mut Net, id: u32) -> Psn {
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    let End { device, qpn, .. } = a;
+    let first = net.hosts[A].engine.query_qp(device, qpn).unwrap().sq_psn;
+    net.post(A, id, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 8000)]));
+    assert_eq!(net.answers(A).len(), 8);
+    first
+}
+
+const GAP: Syndrome = Syndrome::Nak(NakCode::PsnSequenceError);
+const GOT: Syndrome = Syndrome::Ack(Credits::UNLIMITED);
+
+#[test]
+fn a_peer_that_drops_is_found_out_and_tried_again_after_many_losses() {
+    let mut net = Net::connected();
+    let mut alone = Vec::new();
+    for loss in 0..3 + 64 + 2 {
+        let first = eight(&mut net, loss);
+        let sent = answered(&mut net, GAP, first.add(2), first);
+        if sent.len() == 1 {
+            alone.push(loss);
+            assert_eq!(sent, [2]);
+            // It has nothing of what came behind that packet.
+            assert_eq!(answered(&mut net, GOT, first.add(2), first), [3, 4, 5, 6, 7]);
+        } else {
+            assert_eq!(sent, [2, 3, 4, 5, 6, 7]);
+        }
+        assert_eq!(answered(&mut net, GOT, first.add(7), first), [0u32; 0]);
+        assert_eq!(net.hosts[A].statuses().last(), Some(&(loss, Success)));
+    }
+    assert_eq!(alone, [0, 1, 2, 3 + 63, 3 + 64, 3 + 65]);
+    assert_eq!(net.hosts[A].counters().timeouts, 0);
+}
+
+#[test]
+fn what_a_peer_does_is_known_to_further_queue_pairs() {
+    for held in [true, false] {
+        let mut link = Link::warm();
+        let net = &mut link.net;
+        for loss in 0..3 {
+            let first = eight(net, loss);
+            assert_eq!(answered(net, GAP, first.add(2), first), [2]);
+            let end = if held { 7 } else { 2 };
+            assert_eq!(answered(net, GOT, first.add(end), first).is_empty(), held);
+            answered(net, GOT, first.add(7), first);
+        }
+        net.second_pair();
+        let first = eight(net, 9);
+        // The answer to a READ shows nothing. What is known already counts.
+        assert_eq!(answered(net, GAP, first, first).len() == 1, held, "{held}");
+    }
+}
+
+/// Returns a record of QPs that have sent a packet again alone, and that miss a response.
+pub(crate) fn record() -> Record {
+    let mut net = Net::connected();
+    let first = eight(&mut net, 1);
+    assert_eq!(answered(&mut net, GAP, first.add(2), first), [2]);
+    net.second_pair();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    net.post(A, 2, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 9000)]));
+    net.post(A, 3, write_to(b.remote(0)), Payload::Inline(b"x"));
+    net.work(A);
+    net.carry(A, |_, _| true);
+    net.work(B);
+    net.carry(B, |index, _| ![0, 4].contains(&index));
+    net.hosts[A].engine.save()
+}
