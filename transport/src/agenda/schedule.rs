@@ -26,6 +26,7 @@ use crate::base::time::Instant;
 use crate::collections::flush::Flushes;
 use crate::collections::wakes::Wakes;
 use crate::objects::qp::Direction;
+use crate::objects::roce::early::EarlyMemory;
 use core::mem;
 use delays::{Delays, Restraints};
 pub(crate) use holds::SentIn;
@@ -447,6 +448,8 @@ pub(crate) struct Schedule {
     pub(crate) dcqcn: Option<Dcqcn>,
     /// Memory of packets that came ahead of gaps.
     pub(crate) reorder: ReorderMemory,
+    /// Memory of responses that came ahead of missing ones.
+    pub(crate) early: EarlyMemory,
     /// QPs whose requests end in slices.
     pub(crate) flushes: Flushes,
     /// Shared queues with receives for waiting senders.

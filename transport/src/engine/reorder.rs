@@ -23,6 +23,11 @@ impl<R: Region> Engine<R> {
         (held.packets, held.bytes)
     }
 
+    /// Returns the memory in bytes of responses that QPs of a device hold ahead of missing ones.
+    pub fn held_responses(&self, device: DeviceId) -> u64 {
+        self.core.schedule.early.of_device(device.0)
+    }
+
     /// Holds the frame of a request that came ahead of a gap.
     ///
     /// If there is no room, the oldest buffer of the device, or of the device that holds most,

@@ -14,6 +14,7 @@ use crate::message::core::Core;
 use crate::objects::device::Devices;
 use crate::objects::port::Port;
 use crate::objects::qp::entry::QpEntry;
+use crate::objects::service::Service;
 use crate::save::record::{self, Record, VERSION};
 use crate::save::{RestoreError, Violation, same_names};
 
@@ -85,6 +86,7 @@ impl<R: Region> Engine<R> {
             engine.restore_sweep(sweep).map_err(of_device)?;
         }
         engine.restore_reorder()?;
+        engine.restore_early();
         engine.restore_timers();
         engine.restore_flushes();
         Ok(engine)
@@ -124,6 +126,22 @@ impl<R: Region> Engine<R> {
             }
         }
         Ok(())
+    }
+
+    /// Accounts what QPs hold ahead of missing responses.
+    fn restore_early(&mut self) {
+        let Core { devices, schedule, .. } = &mut self.core;
+        for index in 0..devices.indices() {
+            let Some(device) = devices.get_mut(index) else { continue };
+            let all = 0..device.qps.indices();
+            for (_, entry) in device.qps.range_mut(all) {
+                if let Service::Rc(Some(roce)) = &mut entry.service
+                    && let Some(early) = &mut roce.early
+                {
+                    early.move_to(schedule.early.share(index));
+                }
+            }
+        }
     }
 
     /// Arms the deadlines of QPs.

@@ -272,7 +272,7 @@ impl Worker {
             connections: self.streams.count(id),
             pending_requests: engine.pending_sends + engine.pending_receives,
             reorder_packets,
-            reorder_bytes,
+            reorder_bytes: reorder_bytes + self.engine.held_responses(id),
             ..self.outputs.device(id).counts()
         }
     }

@@ -27,7 +27,8 @@ impl Schedule {
         // The record of a QP has its flushes.
         // The caller sets rates and parameters of congestion control again. What waits for a rate
         // is recorded as if it waited for its turn. The records of QPs have what is held.
-        let Schedule { local, wire, deadlines, rates: _, dcqcn: _, reorder: _, flushes: _, wakes } = self;
+        let Schedule { local, wire, deadlines, rates: _, dcqcn: _, reorder: _, early: _, flushes: _, wakes } =
+            self;
         record::Turns {
             local: local.save(devices, none, |qp| qp.requester.ready),
             wire: wire.save(devices, |qp| qp.answer_due, |qp| qp.turn_due),

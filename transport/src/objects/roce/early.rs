@@ -1,23 +1,25 @@
 //! Responses that came ahead of a missing one. Pure state.
 //!
-//! Their data are in the memory of their requests already. A READ's memory has no defined content
-//! until the READ is complete (IBTA 10.8.3.3), so its parts may come in any order. What is kept is
-//! which responses have come, and up to where the peer has acknowledged.
+//! They are held, and taken in their order once the missing one has come. Requests may have memory
+//! in common, so what the later one reads has to be stored last.
 
 mod save;
 
 use crate::base::time::Instant;
 use crate::objects::roce::psn::{HALF, ahead};
 use crate::objects::roce::reorder::tolerance::{Lateness, Tolerance};
-use vrdma_wire::num::Psn;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use vrdma_wire::num::{AethMsn, Psn};
+use vrdma_wire::roce::Credits;
 
 /// The responses of a QP that came ahead of a missing one.
 #[derive(Debug)]
 pub(crate) struct EarlyResponses {
-    /// A bit for each PSN whose response has come, at the PSN modulo [`EARLY_WINDOW`].
-    bits: Box<[u64; WORDS]>,
-    /// Number of bits that are set.
-    count: u32,
+    /// By their PSN.
+    held: BTreeMap<u32, HeldResponse>,
+    memory: Share,
     /// The PSN before which the peer has executed all requests.
     executed: Option<Psn>,
     gap: Gap,
@@ -27,6 +29,45 @@ pub(crate) struct EarlyResponses {
     /// Whether a part of a READ was ever asked for again. Its response ends before the READ.
     has_parts: bool,
 }
+
+/// A response that is held.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct HeldResponse {
+    /// The responder's MSN and credits, if the response has them.
+    pub(crate) aeth: Option<(AethMsn, Credits)>,
+    pub(crate) data: HeldData,
+}
+
+/// What a held response has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum HeldData {
+    /// A part of the data of a READ. `last` is set if the packet says that there is no more.
+    Read { last: bool, data: Box<[u8]> },
+    /// The value that an atomic found.
+    Atomic(u64),
+}
+
+/// Bytes of responses that the QPs of each device hold.
+#[derive(Default)]
+pub(crate) struct EarlyMemory {
+    engine: Arc<AtomicU64>,
+    /// By the device's index.
+    devices: Vec<Arc<AtomicU64>>,
+}
+
+/// The part of a QP. It is given back when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
+    engine: Arc<AtomicU64>,
+    device: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+/// Most bytes of responses that a QP, the QPs of a device, and those of an engine hold.
+pub(crate) const MOST_BYTES: [u64; 3] = [1 << 20, 8 << 20, 64 << 20];
+
+/// Bytes that a held response takes beside its data.
+const EACH: u64 = 96;
 
 /// What is known of the missing response.
 #[derive(Copy, Clone, Debug)]
@@ -41,23 +82,70 @@ struct Gap {
 
 const NO_GAP: Gap = Gap { extent: 0, since: Instant(0), asked: None };
 
-/// PSNs from the oldest without an answer on whose responses are kept. It divides the number of
-/// PSNs.
-pub(crate) const EARLY_WINDOW: u32 = 4096;
+impl HeldResponse {
+    fn cost(&self) -> u64 {
+        match &self.data {
+            HeldData::Read { data, .. } => EACH + data.len() as u64,
+            HeldData::Atomic(_) => EACH,
+        }
+    }
+}
 
-const WORDS: usize = (EARLY_WINDOW / 64) as usize;
+impl EarlyMemory {
+    /// Returns the share of a QP of a device, which is empty.
+    pub(crate) fn share(&mut self, device: u32) -> Share {
+        let index = device as usize;
+        if index >= self.devices.len() {
+            self.devices.resize_with(index + 1, Arc::default);
+        }
+        Share { engine: self.engine.clone(), device: self.devices[index].clone(), bytes: 0 }
+    }
 
-/// Returns the word and the bit of a PSN.
-fn place(psn: Psn) -> (usize, u64) {
-    let index = psn.number() % EARLY_WINDOW;
-    ((index / 64) as usize, 1 << (index % 64))
+    /// Returns the number of bytes that the QPs of a device hold.
+    pub(crate) fn of_device(&self, device: u32) -> u64 {
+        self.devices.get(device as usize).map_or(0, |bytes| bytes.load(Ordering::Relaxed))
+    }
+}
+
+impl Share {
+    /// Takes this many bytes. Returns false if there is no room for them.
+    fn take(&mut self, bytes: u64) -> bool {
+        let after = [
+            self.bytes + bytes,
+            self.device.load(Ordering::Relaxed) + bytes,
+            self.engine.load(Ordering::Relaxed) + bytes,
+        ];
+        let has_room = after.iter().zip(MOST_BYTES).all(|(after, most)| *after <= most);
+        if has_room {
+            self.add(bytes);
+        }
+        has_room
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.device.fetch_add(bytes, Ordering::Relaxed);
+        self.engine.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn give(&mut self, bytes: u64) {
+        self.bytes -= bytes;
+        self.device.fetch_sub(bytes, Ordering::Relaxed);
+        self.engine.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.give(self.bytes);
+    }
 }
 
 impl EarlyResponses {
-    pub(crate) fn new(now: Instant) -> EarlyResponses {
+    pub(crate) fn new(now: Instant, memory: Share) -> EarlyResponses {
         EarlyResponses {
-            bits: Box::new([0; WORDS]),
-            count: 0,
+            held: BTreeMap::new(),
+            memory,
             executed: None,
             gap: NO_GAP,
             tolerance: Tolerance::new(now),
@@ -66,31 +154,37 @@ impl EarlyResponses {
         }
     }
 
+    /// Counts what is held in another share. A restored QP has none of its device before.
+    pub(crate) fn move_to(&mut self, mut memory: Share) {
+        memory.add(self.memory.bytes);
+        self.memory = memory;
+    }
+
     /// Whether nothing came ahead of the oldest PSN without an answer.
     pub(crate) fn is_empty(&self) -> bool {
-        self.count == 0 && self.executed.is_none()
+        self.held.is_empty() && self.executed.is_none()
     }
 
     /// Whether the response with a PSN has come.
     pub(crate) fn has(&self, psn: Psn) -> bool {
-        let (word, bit) = place(psn);
-        self.bits[word] & bit != 0
+        self.held.contains_key(&psn.number())
     }
 
-    /// Records that the response with a PSN has come. It is within [`EARLY_WINDOW`].
-    pub(crate) fn put(&mut self, psn: Psn) {
-        let (word, bit) = place(psn);
-        self.count += u32::from(self.bits[word] & bit == 0);
-        self.bits[word] |= bit;
+    /// Holds the response with a PSN, which has not come before. Returns false if there is no room
+    /// for it.
+    pub(crate) fn hold(&mut self, psn: Psn, response: HeldResponse) -> bool {
+        let has_room = self.memory.take(response.cost());
+        if has_room {
+            self.held.insert(psn.number(), response);
+        }
+        has_room
     }
 
     /// Takes the response with a PSN, if it has come.
-    pub(crate) fn take(&mut self, psn: Psn) -> bool {
-        let (word, bit) = place(psn);
-        let has = self.bits[word] & bit != 0;
-        self.count -= u32::from(has);
-        self.bits[word] &= !bit;
-        has
+    pub(crate) fn take(&mut self, psn: Psn) -> Option<HeldResponse> {
+        let response = self.held.remove(&psn.number())?;
+        self.memory.give(response.cost());
+        Some(response)
     }
 
     /// Records that the peer has executed all requests before `end`. `una` is the oldest PSN
@@ -167,7 +261,7 @@ impl EarlyResponses {
             self.gap.asked = None;
         }
         // All that is there came ahead of the next gap.
-        let ahead_of_it = self.count + u32::from(self.executed.is_some());
+        let ahead_of_it = self.held.len() + usize::from(self.executed.is_some());
         self.gap.extent = ahead_of_it.min(u16::MAX.into()) as u16;
         self.gap.since = now;
         ahead_of_it > 0 && self.is_lost(now, una)
@@ -190,25 +284,47 @@ mod tests {
         Psn::truncate(number)
     }
 
+    fn new() -> EarlyResponses {
+        EarlyResponses::new(Instant(0), Share::default())
+    }
+
+    fn response(length: usize) -> HeldResponse {
+        let data = HeldData::Read { last: false, data: vec![1; length].into() };
+        HeldResponse { aeth: None, data }
+    }
+
     #[test]
-    fn responses_are_kept_by_their_psn_across_its_wrap() {
-        let mut early = EarlyResponses::new(Instant(0));
-        let una = psn(0xff_fff0);
-        let all: Vec<Psn> = (1..EARLY_WINDOW).step_by(7).map(|more| una.add(more)).collect();
-        all.iter().for_each(|&at| early.put(at));
-        all.iter().for_each(|&at| early.put(at));
-        assert_eq!(early.count as usize, all.len());
-        for more in 1..EARLY_WINDOW {
-            let at = una.add(more);
-            assert_eq!(early.has(at), all.contains(&at));
-            assert_eq!(early.take(at), all.contains(&at));
+    fn a_queue_pair_a_device_and_an_engine_hold_no_more_than_they_may_and_give_it_back() {
+        let mut memory = EarlyMemory::default();
+        let length = 4096;
+        let fill = |early: &mut EarlyResponses| {
+            (0..1 << 20).take_while(|&n| early.hold(psn(n), response(length))).count() as u64
+        };
+        let each = MOST_BYTES[0] / (EACH + length as u64);
+        let mut all = Vec::new();
+        for device in 0..10 {
+            for qp in 0..10 {
+                let mut early = EarlyResponses::new(Instant(0), memory.share(device));
+                let count = fill(&mut early);
+                assert_eq!(count == each, device < 8 && qp < 8, "{device} {qp}: {count}");
+                all.push(early);
+            }
+            assert!(memory.of_device(device) <= MOST_BYTES[1]);
         }
-        assert!(early.is_empty());
+        assert!(memory.engine.load(Ordering::Relaxed) <= MOST_BYTES[2]);
+        let mut one = all.swap_remove(0);
+        assert!((0..10).all(|n| one.take(psn(n)) == Some(response(length))));
+        assert_eq!(one.take(psn(3)), None);
+        one.move_to(memory.share(11));
+        assert_eq!(memory.of_device(11), (each - 10) * (EACH + length as u64));
+        drop((one, all));
+        assert!((0..12).all(|device| memory.of_device(device) == 0));
+        assert_eq!(memory.engine.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn the_furthest_acknowledge_is_kept_until_all_before_it_is_answered() {
-        let mut early = EarlyResponses::new(Instant(0));
+        let mut early = new();
         let una = psn(0xff_fffe);
         early.executed_to(una, una.add(5));
         early.executed_to(una, una.add(3));
@@ -222,42 +338,42 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_is_not_asked_for_again_and_a_further_gap_is() {
-        let mut early = EarlyResponses::new(Instant(0));
-        early.put(psn(2));
+        let mut early = new();
+        assert!(early.hold(psn(2), response(1)));
         assert!(early.came_ahead(Instant(0), psn(1)), "nothing is known to be late");
         early.asked(psn(5), false);
-        early.put(psn(3));
+        assert!(early.hold(psn(3), response(1)));
         assert!(!early.came_ahead(Instant(1), psn(1)));
-        early.put(psn(8));
+        assert!(early.hold(psn(8), response(1)));
         assert!(!early.came_ahead(Instant(1), psn(1)));
         early.came(Instant(2), psn(1));
-        assert!(early.take(psn(2)) && early.take(psn(3)));
+        assert!(early.take(psn(2)).is_some() && early.take(psn(3)).is_some());
         assert!(!early.went_on(Instant(2), psn(4)), "it was asked for");
         assert!(early.went_on(Instant(2), psn(5)), "it was not, and 8 is there");
-        assert!(early.take(psn(8)));
+        assert!(early.take(psn(8)).is_some());
         assert!(!early.went_on(Instant(2), psn(9)), "nothing is ahead");
     }
 
     #[test]
     fn responses_that_are_late_teach_how_long_to_wait() {
-        let mut early = EarlyResponses::new(Instant(0));
-        early.put(psn(2));
+        let mut early = new();
+        assert!(early.hold(psn(2), response(1)));
         assert!(early.came_ahead(Instant(0), psn(1)));
         early.asked(psn(2), false);
         early.came(Instant(9000), psn(1));
-        assert!(early.take(psn(2)) && !early.went_on(Instant(9000), psn(3)));
+        assert!(early.take(psn(2)).is_some() && !early.went_on(Instant(9000), psn(3)));
         early.repeated(psn(2));
-        early.put(psn(4));
+        assert!(early.hold(psn(4), response(1)));
         assert!(early.came_ahead(Instant(9000), psn(3)), "2 came once");
         early.asked(psn(4), false);
         early.came(Instant(9000), psn(3));
-        assert!(early.take(psn(4)) && !early.went_on(Instant(9000), psn(5)));
+        assert!(early.take(psn(4)).is_some() && !early.went_on(Instant(9000), psn(5)));
         early.repeated(psn(3));
         for more in 6..8 {
-            early.put(psn(more));
+            assert!(early.hold(psn(more), response(1)));
             assert!(!early.came_ahead(Instant(9000), psn(5)), "one that was overtaken by one came late");
         }
-        early.put(psn(8));
+        assert!(early.hold(psn(8), response(1)));
         assert!(early.came_ahead(Instant(9000), psn(5)));
         assert!(early.came_ahead(Instant(9000 + 20_000), psn(5)), "time counts, too");
     }

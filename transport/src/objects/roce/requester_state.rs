@@ -44,9 +44,9 @@ pub(crate) struct RequesterState {
     awaited: u32,
     /// Most request packets without an acknowledge.
     ///
-    /// Packets mostly get lost because a receiver has no room. Each loss therefore narrows the
-    /// window, and each acknowledge widens it by one. Beyond [`USUAL_WINDOW`] it widens only after
-    /// a whole window was acknowledged.
+    /// After a loss everything in it may have to be sent again, so such a loss halves it. It also
+    /// gets narrower if a loss comes with a queue on the path. Each acknowledge widens it by one.
+    /// Beyond [`USUAL_WINDOW`] it widens only after a whole window was acknowledged.
     pub(crate) window: u16,
     /// Packets that were acknowledged since the window grew, if it is wider than usual.
     acknowledged: u16,
@@ -124,11 +124,6 @@ impl RequesterState {
         self.cursor.at.is_some()
     }
 
-    /// Returns the first PSN of the first request.
-    pub(crate) fn first(&self) -> Psn {
-        self.base
-    }
-
     /// Returns the PSN that is sent next.
     pub(crate) fn next(&self) -> Psn {
         self.cursor.first.add(self.cursor.sent)
@@ -152,6 +147,12 @@ impl RequesterState {
     /// Whether the next packet, which stands for `psns` PSNs, has to request an acknowledge.
     pub(crate) fn ack_req_due(&self, psns: u32) -> bool {
         u32::from(self.since_ack_req) + psns >= u32::from(ACK_REQ_EVERY).min(u32::from(self.window / 2))
+    }
+
+    /// Narrows the window a little after a loss on a path with a queue.
+    pub(crate) fn narrow_a_little(&mut self) {
+        self.window = (self.window - self.window / 4).max(MIN_WINDOW);
+        self.acknowledged = 0;
     }
 
     /// Narrows the window after a loss.

@@ -24,6 +24,8 @@ pub(crate) struct RoundTrip {
     timed: Option<(Psn, Instant)>,
     /// Number of measured times, modulo 256.
     samples: u8,
+    /// The shortest time, in nanoseconds. It grows slowly, because the path may have changed.
+    least: Option<u32>,
 }
 
 /// What a device knows of its peers on other hosts. New QPs begin with that.
@@ -46,6 +48,13 @@ const PEERS: usize = 64;
 
 /// A QP reports its estimate to its device after one in this number of samples.
 const REPORT_EVERY: u8 = 16;
+
+/// With each sample, the shortest time grows by this fraction of it.
+const LEAST_GROWS: u32 = 256;
+
+/// More than this beyond the shortest time is a queue, in nanoseconds. A host that is busy takes as
+/// long.
+const QUEUED: u32 = 50_000;
 
 /// The shortest time in which an answer is expected.
 const LEAST: Duration = Duration::from_micros(100);
@@ -122,6 +131,8 @@ impl RoundTrip {
             none => *none = Some(Estimate::first(sample)),
         }
         self.samples = self.samples.wrapping_add(1);
+        let least = self.least.map_or(sample, |least| least.saturating_add(least / LEAST_GROWS + 1));
+        self.least = Some(least.min(sample));
         true
     }
 
@@ -129,6 +140,12 @@ impl RoundTrip {
     #[inline]
     pub(crate) fn report(&self) -> Option<Estimate> {
         self.estimate.filter(|_| self.samples % REPORT_EVERY == 1)
+    }
+
+    /// Whether packets wait in queues on the way: they take far longer than the shortest time.
+    pub(crate) fn is_queued(&self) -> bool {
+        let (Some(estimate), Some(least)) = (self.estimate, self.least) else { return false };
+        estimate.srtt > least.saturating_add(least.max(QUEUED))
     }
 
     /// Returns how long an answer is waited for before a probe is sent.
@@ -235,6 +252,24 @@ mod tests {
         round_trip.sent(psn(9), Instant(9300));
         round_trip.sent_again(psn(9));
         assert!(!round_trip.answered(psn(10), Instant(99_999)));
+    }
+
+    #[test]
+    fn times_far_above_the_shortest_show_a_queue() {
+        let mut round_trip = RoundTrip::default();
+        let mut answer = |took: u64, count: u32| {
+            for _ in 0..count {
+                round_trip.sent(psn(7), Instant(0));
+                round_trip.answered(psn(8), Instant(took));
+            }
+            round_trip.is_queued()
+        };
+        assert!(!answer(20 * MICRO, 1));
+        assert!(!answer(65 * MICRO, 100), "a busy host");
+        assert!(answer(300 * MICRO, 8));
+        assert!(!answer(300 * MICRO, 2000), "it is the path's time by now");
+        assert!(!answer(20 * MICRO, 100));
+        assert!(answer(80 * MICRO, 50));
     }
 
     #[test]

@@ -1,17 +1,16 @@
-//! The requester keeps responses that come ahead of a missing one, and asks for that one alone.
+//! The requester holds responses that come ahead of a missing one, and asks for that one alone.
 
+use crate::base::inter_worker::InterWorkerPayload;
 use crate::base::memory::Region;
 use crate::base::time::{Instant, NEVER};
-use crate::message::ctx::QpCtx;
-use crate::objects::roce::early::{EARLY_WINDOW, EarlyResponses};
+use crate::objects::roce::early::{EarlyResponses, HeldData, HeldResponse};
 use crate::objects::roce::packet::ResponseData;
 use crate::objects::roce::psn::ahead;
-use crate::objects::roce::requester_state::{Acked, psns};
-use crate::objects::roce::state::RcRoce;
+use crate::objects::roce::requester_state::Acked;
 use crate::protocol::roce::qp::RoceQp;
-use crate::protocol::roce::requester_rx::{Fit, match_response, place};
+use crate::protocol::roce::requester_rx::Taken;
 use crate::protocol::roce::retry::Cause;
-use crate::verbs::completion::Sink;
+use crate::verbs::completion::{Sink, WcStatus};
 use vrdma_wire::num::Psn;
 use vrdma_wire::roce::{Aeth, Syndrome};
 
@@ -24,7 +23,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         let una = self.conn.requester.una;
         self.early(now).executed_to(una, end);
-        self.gap_is_there(now);
+        self.response_is_missing(now);
     }
 
     /// Handles a response with data, while an earlier one is missing.
@@ -39,69 +38,42 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if self.conn.is_near {
             return self.try_again(now, Cause::Lost);
         }
+        let Some(response) = to_hold(aeth, response) else {
+            self.counters.drop_response_odd += 1;
+            return;
+        };
         let una = self.conn.requester.una;
-        if self.early(now).has(psn) {
+        let early = self.early(now);
+        if early.has(psn) {
             self.counters.drop_response_old += 1;
             return self.conn.probes.heard(now);
         }
-        if ahead(psn, una) >= EARLY_WINDOW {
-            self.counters.drop_response_future += 1;
-            return self.gap_is_there(now);
+        if early.hold(psn, response) {
+            early.executed_to(una, psn);
+        } else {
+            self.counters.drop_reorder += 1;
         }
-        if !self.keep_response(psn, aeth, response) {
-            self.counters.drop_response_odd += 1;
-            return;
-        }
-        let early = self.early(now);
-        early.put(psn);
-        early.executed_to(una, psn);
         // The peer answers, though not the oldest request first.
         if self.conn.deadline != NEVER {
             self.restart_deadline(now);
         }
-        self.gap_is_there(now);
+        self.response_is_missing(now);
     }
 
     /// Returns what came ahead of a missing response.
     fn early(&mut self, now: Instant) -> &mut EarlyResponses {
-        self.conn.early.get_or_insert_with(|| Box::new(EarlyResponses::new(now)))
+        let (schedule, device) = (&mut *self.schedule, self.place.device);
+        let new = || Box::new(EarlyResponses::new(now, schedule.early.share(device)));
+        self.conn.early.get_or_insert_with(new)
     }
 
     /// Asks for the oldest response again, if it counts as lost.
-    fn gap_is_there(&mut self, now: Instant) {
+    fn response_is_missing(&mut self, now: Instant) {
         self.conn.probes.heard(now);
         let una = self.conn.requester.una;
         if self.early(now).came_ahead(now, una) {
             self.try_again(now, Cause::Gap);
         }
-    }
-
-    /// Writes a response's data to the elements of its request. Returns false if it fits no request,
-    /// or cannot be written. It is judged when it comes again in its order.
-    fn keep_response(&mut self, psn: Psn, aeth: Option<Aeth>, response: ResponseData<'_, R>) -> bool {
-        let QpCtx { qp, mrs, requests, conn, send_scratch, .. } = self;
-        let has_parts = conn.early.as_ref().is_some_and(|early| early.has_parts());
-        let state = &mut conn.requester;
-        match aeth {
-            Some(Aeth { syndrome: Syndrome::Ack(credits), msn }) => state.credited(msn, credits),
-            Some(_) => return false,
-            None => {}
-        }
-        let (mut at, mut first) = (qp.requester.queue.head(), state.first());
-        while let Some(request) = at {
-            let (send, payload) = requests.send_at(request, send_scratch);
-            let count = psns(&send.work(), qp.path_mtu);
-            let from = ahead(psn, first);
-            if from >= count {
-                (at, first) = (requests.send_after(request), first.add(count));
-                continue;
-            }
-            return match match_response(&send, &response, (from, qp.path_mtu.bytes()), has_parts) {
-                Fit::Offset(offset) => place(mrs, qp, &send, payload, offset, response).is_ok(),
-                Fit::Not | Fit::Wrong => false,
-            };
-        }
-        false
     }
 
     /// Takes the responses that came ahead of the one with PSN `came`, which has come now.
@@ -117,16 +89,24 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.early(now).came(now, came);
         let mut count = 0;
         while let Some(send) = self.requests.first_send(&self.qp.requester.queue).copied() {
-            let (work, mtu) = (send.work(), self.qp.path_mtu);
-            let RcRoce { requester: state, early, .. } = &mut *self.conn;
-            let early = early.as_mut().expect("it is there until the QP is reset");
-            let una = state.una;
-            let is_over = match (work.row.has_response(), early.executed(una)) {
-                (true, _) if early.take(una) => state.responded(&work, mtu, 1),
-                (false, Some(end)) => state.acknowledged(end, &work, mtu) == Acked::First,
-                _ => break,
+            let una = self.conn.requester.una;
+            let early = self.early(now);
+            let is_over = match (send.work().row.has_response(), early.executed(una)) {
+                (true, _) => {
+                    let Some(response) = early.take(una) else { break };
+                    match self.take_held(&response) {
+                        Ok(Taken::Part { last, .. }) => last,
+                        Ok(Taken::Nothing | Taken::Lost) => break,
+                        Err(status) => return self.fail_first(status),
+                    }
+                }
+                (false, Some(end)) => {
+                    let acked = self.conn.requester.acknowledged(end, &send.work(), self.qp.path_mtu);
+                    acked == Acked::First
+                }
+                (false, None) => break,
             };
-            count += ahead(state.una, una);
+            count += ahead(self.conn.requester.una, una);
             if is_over {
                 self.end_first();
             }
@@ -139,4 +119,33 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.try_again(now, Cause::Gap);
         }
     }
+
+    /// Takes a response that was held, as if it came now.
+    fn take_held(&mut self, response: &HeldResponse) -> Result<Taken, WcStatus> {
+        let aeth = response.aeth.map(|(msn, credits)| Aeth { syndrome: Syndrome::Ack(credits), msn });
+        let data = match &response.data {
+            HeldData::Read { last, data } => {
+                ResponseData::Read { last: *last, psns: 1, data: InterWorkerPayload::Bytes(data) }
+            }
+            HeldData::Atomic(before) => ResponseData::Atomic(*before),
+        };
+        self.take_response(aeth, data)
+    }
+}
+
+/// Returns what is to be held of a response, or `None` if no peer of another host sends such a one.
+fn to_hold<R>(aeth: Option<Aeth>, response: ResponseData<'_, R>) -> Option<HeldResponse> {
+    let aeth = match aeth {
+        Some(Aeth { syndrome: Syndrome::Ack(credits), msn }) => Some((msn, credits)),
+        Some(_) => return None,
+        None => None,
+    };
+    let data = match response {
+        ResponseData::Read { last, psns: 1, data: InterWorkerPayload::Bytes(data) } => {
+            HeldData::Read { last, data: data.into() }
+        }
+        ResponseData::Read { .. } => return None,
+        ResponseData::Atomic(before) => HeldData::Atomic(before),
+    };
+    Some(HeldResponse { aeth, data })
 }

@@ -4,9 +4,7 @@ use crate::base::inter_worker::InterWorkerPayload;
 use crate::base::memory::Region;
 use crate::base::time::{Instant, rnr_delay};
 use crate::message::ctx::QpCtx;
-use crate::message::transfer::{Elements, Side, Span, TransferError, collect, scatter};
-use crate::objects::mr::Mrs;
-use crate::objects::qp::Qp;
+use crate::message::transfer::{Elements, Side, Span, collect, scatter};
 use crate::objects::qp::requester::Wait;
 use crate::objects::roce::packet::{Response, ResponseData};
 use crate::objects::roce::psn::{HALF, ahead};
@@ -218,7 +216,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Writes the response's data to the elements of the first request.
     ///
     /// An error is the status with which the request ends.
-    fn take_response(
+    pub(super) fn take_response(
         &mut self,
         aeth: Option<Aeth>,
         response: ResponseData<'_, R>,
@@ -248,8 +246,21 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             }
             None => {}
         }
-        let psns = if let ResponseData::Read { psns, .. } = response { psns } else { 1 };
-        match place(mrs, qp, &send, payload, offset, response) {
+        let elements = Elements { mrs, pd: qp.pd, rights: send.op.row().local };
+        // Nothing is returned to inline data.
+        let sges = if let Payload::Sges(sges) = payload { sges } else { &[] };
+        let local = Span::list(elements, sges, offset);
+        let (moved, psns) = match response {
+            ResponseData::Read { data: InterWorkerPayload::Bytes(data), psns, .. } => {
+                (scatter(data, local), psns)
+            }
+            ResponseData::Read { data: InterWorkerPayload::Pinned(pinned, length), psns, .. } => {
+                (collect(pinned, local, length), psns)
+            }
+            // The value has the byte order of guests, which is the host's.
+            ResponseData::Atomic(before) => (scatter(&before.to_ne_bytes(), local), 1),
+        };
+        match moved {
             Ok(()) => Ok(Taken::Part { last: state.responded(&send.work(), qp.path_mtu, psns), psns }),
             // The peer has revoked its pinned region, so the response is lost.
             Err(error) if error.side == Side::Source => Ok(Taken::Lost),
@@ -258,31 +269,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 }
 
-/// Writes the data of a response to the elements of its request, from `offset` of the message on.
-pub(super) fn place<R: Region>(
-    mrs: &Mrs<R>,
-    qp: &Qp,
-    send: &OutstandingSend,
-    payload: Payload<'_>,
-    offset: u32,
-    response: ResponseData<'_, R>,
-) -> Result<(), TransferError> {
-    let elements = Elements { mrs, pd: qp.pd, rights: send.op.row().local };
-    // Nothing is returned to inline data.
-    let sges = if let Payload::Sges(sges) = payload { sges } else { &[] };
-    let local = Span::list(elements, sges, offset);
-    match response {
-        ResponseData::Read { data: InterWorkerPayload::Bytes(data), .. } => scatter(data, local),
-        ResponseData::Read { data: InterWorkerPayload::Pinned(pinned, length), .. } => {
-            collect(pinned, local, length)
-        }
-        // The value has the byte order of guests, which is the host's.
-        ResponseData::Atomic(before) => scatter(&before.to_ne_bytes(), local),
-    }
-}
-
 /// What became of a response.
-enum Taken {
+pub(super) enum Taken {
     /// The response is not for the first request.
     Nothing,
     /// The peer has revoked the pinned region with the data. The response counts as lost.
@@ -291,9 +279,9 @@ enum Taken {
     Part { last: bool, psns: u32 },
 }
 
-/// How a response fits a request.
-pub(super) enum Fit {
-    /// The request takes no response with data.
+/// How a response fits the first request.
+enum Fit {
+    /// The first request takes no response with data.
     Not,
     /// The response fits. Its data belong at this offset of the message.
     Offset(u32),
@@ -301,7 +289,7 @@ pub(super) enum Fit {
     Wrong,
 }
 
-pub(super) fn match_response<R>(
+fn match_response<R>(
     send: &OutstandingSend,
     response: &ResponseData<'_, R>,
     (answered, mtu): (u32, u32),

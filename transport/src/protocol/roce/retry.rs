@@ -100,6 +100,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.counters.retries += 1;
         self.counters.responses_lost += u64::from(matches!(cause, Cause::Lost | Cause::Gap));
         if is_alone {
+            if cause != Cause::Gap && roce.round_trip.is_queued() {
+                state.narrow_a_little();
+            }
             roce.send_first_again(now);
             return self.make_turn_due();
         }

@@ -23,6 +23,8 @@ pub struct RoundTrip {
     pub timed_at: Option<u64>,
     /// Number of measured times, modulo 256.
     pub samples: u8,
+    /// The shortest time, in nanoseconds.
+    pub least: Option<u32>,
 }
 
 /// What a device knows of a peer on another host.
@@ -106,8 +108,8 @@ pub enum Ahead {
 /// Responses that came ahead of a missing one. Times are on the caller's clock.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct EarlyResponses {
-    /// A bit for each PSN whose response has come, at the PSN modulo 4096.
-    pub bits: Vec<u64>,
+    /// The responses, by their PSN.
+    pub held: Vec<EarlyResponse>,
     /// The PSN before which the peer has executed all requests.
     pub executed: Option<u32>,
     /// Responses that came ahead of the missing one.
@@ -126,4 +128,30 @@ pub struct EarlyResponses {
     pub suspect: Option<(u32, Lateness)>,
     /// Whether a part of a READ was ever asked for again.
     pub has_parts: bool,
+}
+
+/// A response that is held.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EarlyResponse {
+    /// Its PSN.
+    pub psn: u32,
+    /// The responder's MSN, and its credits as in the AETH, if the response has them.
+    pub aeth: Option<(u32, u8)>,
+    /// What it carries.
+    pub data: EarlyData,
+}
+
+/// What a held response carries.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EarlyData {
+    /// A part of the data of a READ.
+    Read {
+        /// Whether the packet says that there is no more.
+        last: bool,
+        /// The data.
+        data: Vec<u8>,
+    },
+    /// The value that an atomic found.
+    Atomic(u64),
 }

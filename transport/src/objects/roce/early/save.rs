@@ -1,20 +1,50 @@
 //! Responses ahead of a missing one, in the record.
 
-use super::{EARLY_WINDOW, EarlyResponses, Gap, WORDS, place};
+use super::{EarlyResponses, Gap, HeldData, HeldResponse, MOST_BYTES, Share};
 use crate::base::time::Instant;
 use crate::objects::roce::psn::ahead;
 use crate::objects::roce::reorder::tolerance::{Lateness, Tolerance};
 use crate::save::{Violation, record, to_psn};
-use vrdma_wire::num::Psn;
+use vrdma_wire::num::{AethMsn, Mtu, Psn};
+use vrdma_wire::roce::Credits;
+
+impl HeldResponse {
+    fn save(&self, psn: u32) -> record::EarlyResponse {
+        let HeldResponse { aeth, data } = self;
+        let data = match data {
+            HeldData::Read { last, data } => record::EarlyData::Read { last: *last, data: data.to_vec() },
+            HeldData::Atomic(before) => record::EarlyData::Atomic(*before),
+        };
+        let aeth = aeth.map(|(msn, credits)| (msn.number(), credits.code()));
+        record::EarlyResponse { psn, aeth, data }
+    }
+
+    fn restore(record: &record::EarlyResponse, mtu: Mtu) -> Result<HeldResponse, Violation> {
+        let aeth = record.aeth.map(|(msn, credits)| {
+            let msn = AethMsn::truncate(to_psn(msn)?.number());
+            Ok((msn, Credits::new(credits).ok_or(Violation::Early)?))
+        });
+        let data = match &record.data {
+            record::EarlyData::Read { data, .. } if data.len() > mtu.bytes() as usize => {
+                return Err(Violation::Early);
+            }
+            record::EarlyData::Read { last, data } => {
+                HeldData::Read { last: *last, data: data.as_slice().into() }
+            }
+            record::EarlyData::Atomic(before) => HeldData::Atomic(*before),
+        };
+        Ok(HeldResponse { aeth: aeth.transpose()?, data })
+    }
+}
 
 impl EarlyResponses {
     /// Returns the record of the responses.
     pub(crate) fn save(&self) -> record::EarlyResponses {
-        let EarlyResponses { bits, count: _, executed, gap, tolerance, suspect, has_parts } = self;
+        let EarlyResponses { held, memory: _, executed, gap, tolerance, suspect, has_parts } = self;
         let Gap { extent, since, asked } = *gap;
         let Tolerance { limit, seen, since: period } = *tolerance;
         record::EarlyResponses {
-            bits: bits.to_vec(),
+            held: held.iter().map(|(psn, response)| response.save(*psn)).collect(),
             executed: executed.map(Psn::number),
             extent,
             since: since.0,
@@ -27,40 +57,38 @@ impl EarlyResponses {
         }
     }
 
-    /// Restores the responses. They are to PSNs between `una` and `next`.
+    /// Restores the responses. They are to PSNs between `una` and `next`, in their order.
     pub(crate) fn restore(
         record: &record::EarlyResponses,
-        una: Psn,
-        next: Psn,
+        (una, next): (Psn, Psn),
+        mtu: Mtu,
     ) -> Result<EarlyResponses, Violation> {
-        let record::EarlyResponses { bits, executed, extent, since, asked, suspect, .. } = record;
-        let bits: Box<[u64; WORDS]> =
-            bits.clone().into_boxed_slice().try_into().map_err(|_| Violation::Early)?;
-        let count = bits.iter().map(|word| word.count_ones()).sum();
-        let outstanding = ahead(next, una).min(EARLY_WINDOW);
-        let there = (1..outstanding).filter(|&more| {
-            let (word, bit) = place(una.add(more));
-            bits[word] & bit != 0
-        });
-        if there.count() != count as usize {
-            return Err(Violation::Early);
-        }
-        let to_psn_of = |psn: Option<u32>| psn.map(to_psn).transpose();
+        let record::EarlyResponses { held, executed, extent, since, asked, suspect, .. } = record;
         let [limit, seen] = [record.tolerance, record.seen].map(Lateness::restore);
         let tolerance = Tolerance { limit, seen, since: Instant(record.period) };
         let suspect = suspect.map(|(psn, late)| Ok((to_psn(psn)?, Lateness::restore(late))));
-        if !tolerance.is_possible() || record.suspect.is_some_and(|of| !Lateness::restore(of.1).is_possible())
-        {
+        let suspect = suspect.transpose()?;
+        if !tolerance.is_possible() || suspect.is_some_and(|(_, late)| !late.is_possible()) {
             return Err(Violation::Early);
         }
-        Ok(EarlyResponses {
-            bits,
-            count,
-            executed: to_psn_of(*executed)?,
-            gap: Gap { extent: *extent, since: Instant(*since), asked: to_psn_of(*asked)? },
-            tolerance,
-            suspect: suspect.transpose()?,
-            has_parts: record.has_parts,
-        })
+        let mut early = EarlyResponses::new(Instant(0), Share::default());
+        let mut least = 0;
+        for response in held {
+            let psn = to_psn(response.psn)?;
+            let is_outstanding = (1..ahead(next, una)).contains(&ahead(psn, una));
+            if psn.number() < least || !is_outstanding {
+                return Err(Violation::Early);
+            }
+            least = psn.number() + 1;
+            if !early.hold(psn, HeldResponse::restore(response, mtu)?) {
+                return Err(Violation::Early);
+            }
+        }
+        debug_assert!(early.memory.bytes <= MOST_BYTES[0], "it has held no more");
+        let to_psn_of = |psn: Option<u32>| psn.map(to_psn).transpose();
+        early.executed = to_psn_of(*executed)?;
+        early.gap = Gap { extent: *extent, since: Instant(*since), asked: to_psn_of(*asked)? };
+        (early.tolerance, early.suspect, early.has_parts) = (tolerance, suspect, record.has_parts);
+        Ok(early)
     }
 }

@@ -97,7 +97,7 @@ impl PendingNak {
 impl Resource {
     /// Returns the record of a resource that is in use.
     fn save(&self, qp: &Qp) -> Option<record::Resource> {
-        let Resource { psn, psns: _, msn, kind, state, from, next, to, then } = *self;
+        let Resource { psn, psns, msn, kind, state, from, next, to, then } = *self;
         let (kind, pd) = match kind {
             ResponseKind::None => return None,
             ResponseKind::Data(reth, pd) => (record::ResourceKind::Data(reth.into()), Some(pd.0)),
@@ -110,7 +110,17 @@ impl Resource {
             Pending::Again => record::Pending::Again,
         };
         let (psn, msn) = (psn.number(), msn.number());
-        Some(record::Resource { psn, msn, kind, pending, pd, from, next, to: Some(to), then })
+        Some(record::Resource {
+            psn,
+            msn,
+            kind,
+            pending,
+            pd,
+            from,
+            next,
+            to: (to < psns).then_some(to),
+            then,
+        })
     }
 
     fn restore(record: &record::Resource, qp: &Qp) -> Result<Resource, Violation> {
@@ -131,6 +141,9 @@ impl Resource {
             record::Pending::Again => Pending::Again,
         };
         let record::Resource { from, next, to, then, .. } = *record;
+        if to == Some(psns) {
+            return Err(Violation::Resource);
+        }
         let to = to.unwrap_or(psns);
         let done = next == to;
         let is_interrupted = then > 0 && state != Pending::Nothing;

@@ -21,12 +21,13 @@ impl Estimate {
 impl RoundTrip {
     /// Returns the record of a QP's round-trip time.
     pub(crate) fn save(&self) -> record::RoundTrip {
-        let RoundTrip { estimate, timed, samples } = *self;
+        let RoundTrip { estimate, timed, samples, least } = *self;
         record::RoundTrip {
             estimate: estimate.map(Estimate::save),
             timed: timed.map(|(psn, _)| psn.number()),
             timed_at: timed.and_then(|(_, at)| deadline(at)),
             samples,
+            least,
         }
     }
 
@@ -41,6 +42,7 @@ impl RoundTrip {
             estimate: record.estimate.as_ref().map(Estimate::restore),
             timed: timed.map(|psn| (psn, at)),
             samples: record.samples,
+            least: record.least,
         })
     }
 }

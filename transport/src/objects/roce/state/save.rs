@@ -56,7 +56,8 @@ impl RcRoce {
         let reorder = record.reorder.as_ref().map(|buffer| ReorderBuffer::restore(buffer, qp));
         let requester = RequesterState::restore(&record.requester, qp, requests)?;
         let (una, next) = (requester.una, qp.requester.psn);
-        let early = record.early.as_ref().map(|early| EarlyResponses::restore(early, una, next));
+        let early = record.early.as_ref();
+        let early = early.map(|early| EarlyResponses::restore(early, (una, next), qp.path_mtu));
         Ok(RcRoce {
             requester,
             responder: ResponderState::restore(&record.responder, qp)?,
