@@ -222,7 +222,9 @@ impl EarlyResponses {
 
     /// Returns how many responses from `una` on are missing until one that has come, or `most`.
     pub(crate) fn missing(&self, una: Psn, most: u32) -> u32 {
-        (1..most).find(|&more| self.has(una.add(more))).unwrap_or(most)
+        // Behind the last PSN comes the first one.
+        let next = self.held.range(una.number()..).chain(&self.held).next();
+        next.map_or(most, |(&psn, _)| ahead(Psn::truncate(psn), una).min(most))
     }
 
     /// Records that all that is missing before `end` was asked for again. `is_part` tells that the
@@ -334,6 +336,17 @@ mod tests {
         assert_eq!(early.executed(psn(2)), Some(psn(3)));
         early.went_on(Instant(0), psn(3));
         assert!(early.is_empty());
+    }
+
+    #[test]
+    fn what_is_missing_ends_at_the_next_one_that_has_come() {
+        let mut early = new();
+        let una = psn(0xff_fff0);
+        assert_eq!(early.missing(una, 5), 5);
+        assert!(early.hold(psn(3), response(1)) && early.hold(psn(7), response(1)));
+        assert_eq!((early.missing(una, 100), early.missing(una, 5)), (19, 5));
+        assert!(early.hold(psn(0xff_fff4), response(1)));
+        assert_eq!(early.missing(una, 100), 4);
     }
 
     #[test]
