@@ -124,6 +124,11 @@ impl RequesterState {
         self.cursor.at.is_some()
     }
 
+    /// Returns the first PSN of the first request.
+    pub(crate) fn first(&self) -> Psn {
+        self.base
+    }
+
     /// Returns the PSN that is sent next.
     pub(crate) fn next(&self) -> Psn {
         self.cursor.first.add(self.cursor.sent)

@@ -3,12 +3,13 @@
 use crate::base::inter_worker::InterWorkerPayload;
 use crate::base::memory::Region;
 use crate::base::time::{Instant, NEVER};
+use crate::message::ctx::QpCtx;
 use crate::objects::roce::early::{EarlyResponses, HeldData, HeldResponse};
 use crate::objects::roce::packet::ResponseData;
 use crate::objects::roce::psn::ahead;
-use crate::objects::roce::requester_state::Acked;
+use crate::objects::roce::requester_state::{Acked, psns};
 use crate::protocol::roce::qp::RoceQp;
-use crate::protocol::roce::requester_rx::Taken;
+use crate::protocol::roce::requester_rx::{Fit, Taken, match_response};
 use crate::protocol::roce::retry::Cause;
 use crate::verbs::completion::{Sink, WcStatus};
 use vrdma_wire::num::Psn;
@@ -38,7 +39,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if self.conn.is_near {
             return self.try_again(now, Cause::Lost);
         }
-        let Some(response) = to_hold(aeth, response) else {
+        let held = to_hold(aeth, response).filter(|_| self.is_of_a_request(psn, &response));
+        let Some(held) = held else {
             self.counters.drop_response_odd += 1;
             return;
         };
@@ -48,7 +50,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.counters.drop_response_old += 1;
             return self.conn.probes.heard(now);
         }
-        if early.hold(psn, response) {
+        if early.hold(psn, held) {
             early.executed_to(una, psn);
         } else {
             self.counters.drop_reorder += 1;
@@ -65,6 +67,24 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let (schedule, device) = (&mut *self.schedule, self.place.device);
         let new = || Box::new(EarlyResponses::new(now, schedule.early.share(device)));
         self.conn.early.get_or_insert_with(new)
+    }
+
+    /// Whether a response is to an outstanding request that has one. What is held leaves when its
+    /// request is answered, so nothing else may be held.
+    fn is_of_a_request(&mut self, psn: Psn, response: &ResponseData<'_, R>) -> bool {
+        let QpCtx { qp, requests, conn, send_scratch, .. } = self;
+        let has_parts = conn.early.as_ref().is_some_and(|early| early.has_parts());
+        let (mut at, mut first) = (qp.requester.queue.head(), conn.requester.first());
+        while let Some(request) = at {
+            let (send, _) = requests.send_at(request, send_scratch);
+            let (count, from) = (psns(&send.work(), qp.path_mtu), ahead(psn, first));
+            if from < count {
+                let fit = match_response(&send, response, (from, qp.path_mtu.bytes()), has_parts);
+                return matches!(fit, Fit::Offset(_));
+            }
+            (at, first) = (requests.send_after(request), first.add(count));
+        }
+        false
     }
 
     /// Asks for the oldest response again, if it counts as lost.

@@ -279,9 +279,9 @@ pub(super) enum Taken {
     Part { last: bool, psns: u32 },
 }
 
-/// How a response fits the first request.
-enum Fit {
-    /// The first request takes no response with data.
+/// How a response fits a request.
+pub(super) enum Fit {
+    /// The request takes no response with data.
     Not,
     /// The response fits. Its data belong at this offset of the message.
     Offset(u32),
@@ -289,7 +289,7 @@ enum Fit {
     Wrong,
 }
 
-fn match_response<R>(
+pub(super) fn match_response<R>(
     send: &OutstandingSend,
     response: &ResponseData<'_, R>,
     (answered, mtu): (u32, u32),

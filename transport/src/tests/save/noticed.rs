@@ -363,7 +363,8 @@ fn no_field_of_a_record_is_forgotten() {
         .chain(shared)
         .chain(last)
         .chain(xrc::records())
-        .chain([congestion::record(), repeat::record()])
+        .chain([congestion::record()])
+        .chain(repeat::records())
         .chain(tcp::records())
         .collect();
     let values: Vec<Value> = records.iter().map(|record| Value::serialized(record).unwrap()).collect();

@@ -4,7 +4,7 @@ use super::*;
 use crate::Record;
 use crate::tests::wire::hostile::ack;
 use std::collections::BTreeSet;
-use vrdma_wire::roce::Credits;
+use vrdma_wire::roce::{Credits, Reth};
 
 const BYTES: u32 = 400_000;
 /// Packets of a message of that length.
@@ -181,18 +181,51 @@ fn what_a_peer_does_is_known_to_further_queue_pairs() {
     }
 }
 
-/// Returns a record of QPs that have sent a packet again alone, and that miss a response.
-pub(crate) fn record() -> Record {
+/// A READs from B, and the answers in `late` come after the others. B gets what A then asks for
+/// if `is_asked`.
+fn read(net: &mut Net, bytes: u32, late: &[usize], is_asked: bool) {
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    net.post(A, 2, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, bytes)]));
+    net.work(A);
+    net.carry(A, |_, _| true);
+    net.work(B);
+    let frames = std::mem::take(&mut net.hosts[B].cable.frames);
+    let (late, others): (Vec<_>, Vec<_>) = (0..).zip(&frames).partition(|(index, _)| late.contains(index));
+    others.iter().for_each(|(_, frame)| net.deliver(B, frame));
+    net.work(A);
+    net.carry(A, |_, _| is_asked);
+    late.iter().for_each(|(_, frame)| net.deliver(B, frame));
+    net.run();
+}
+
+/// Returns records of a QP that has sent a packet again alone, of QPs that hold responses, and of
+/// one that answers a part of a READ before the rest.
+pub(crate) fn records() -> [Record; 2] {
     let mut net = Net::connected();
     let first = four(&mut net, 1);
     assert_eq!(answered(&mut net, GAP, first.add(1), first), [1]);
     net.second_pair();
+    // A response that was late is known by its second copy. One that was later still is a suspect.
+    read(&mut net, 9000, &[0], true);
+    read(&mut net, 30_000, &[0], false);
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
-    net.post(A, 2, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 9000)]));
-    net.post(A, 3, write_to(b.remote(0)), Payload::Inline(b"x"));
+    net.post(A, 3, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 9000)]));
+    net.post(A, 4, write_to(b.remote(0)), Payload::Inline(b"x"));
     net.work(A);
     net.carry(A, |_, _| true);
     net.work(B);
     net.carry(B, |index, _| ![0, 4].contains(&index));
-    net.hosts[A].engine.save()
+    let holds = net.hosts[A].engine.save();
+    let mut net = Net::connected();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    let first = net.expected(B);
+    net.post(A, 3, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 9000)]));
+    net.work(A);
+    net.hosts[B].cable.room = Some(5);
+    net.carry(A, |_, _| true);
+    net.work(B);
+    let reth = Reth { va: IOVA + 1024, rkey: Rkey(b.key), length: 2048 };
+    let part = net.packet(A, Body::Rc(Rc::ReadRequest(reth)), first.add(1));
+    net.inject(A, &part, b"");
+    [holds, net.hosts[B].engine.save()]
 }
