@@ -5,7 +5,7 @@
 //! the local ACK timeout. A probe spends no retry.
 
 use crate::base::memory::Region;
-use crate::base::time::{Instant, NEVER, ack_timeout};
+use crate::base::time::{Instant, NEVER, SLOW_CHECK, ack_timeout};
 use crate::message::ctx::QpCtx;
 use crate::message::outlet::PacketOutlet;
 use crate::objects::qp::requester::Wait;
@@ -14,12 +14,12 @@ use crate::objects::roce::probes::Patience;
 use crate::objects::roce::requester_state::psns;
 use crate::objects::roce::state::RcRoce;
 use crate::protocol::allowance::Allowance;
+use crate::protocol::roce::congestion::data_path;
 use crate::protocol::roce::qp::RoceQp;
 use crate::protocol::roce::retry::Cause;
 use crate::protocol::roce::slices::{next_slice, packet_payload};
 use crate::verbs::attr::QpState;
 use crate::verbs::completion::Sink;
-use crate::verbs::op::DataDirection;
 use core::time::Duration;
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
@@ -90,8 +90,15 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 
     /// Has the QP wait for an answer if it has sent nothing in its turn, and was to do so after it.
     pub(super) fn nothing_was_sent(&mut self, now: Instant) {
+        if !self.may_probe() {
+            return;
+        }
+        if self.conn.deadline == NEVER {
+            // There was no local ACK timeout when the packets were sent.
+            self.restart_deadline(now);
+        }
         let probes = &self.conn.probes;
-        if probes.at == NEVER && !probes.is_due && self.may_probe() {
+        if probes.at == NEVER && !probes.is_due {
             self.expect_answer(now);
         }
     }
@@ -102,14 +109,16 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// The times are those of the oldest packet without an answer. Packets that are sent later do
     /// not restart them.
     pub(super) fn packets_were_sent(&mut self, now: Instant, is_again: bool) {
+        let timeout = ack_timeout(self.qp.attr().timeout).unwrap_or(SLOW_CHECK);
         let roce = &mut *self.conn;
         if is_again {
             roce.probes.went_back = now;
         }
         if let Some(left) = roce.left.take() {
             // The QP had to wait for its turn, perhaps because of a rate. The peer could not answer
-            // meanwhile.
-            self.set_deadline(Some(now + left));
+            // meanwhile. It has at least the time that an answer takes.
+            let least = roce.round_trip.answer_time().min(timeout);
+            self.set_deadline(Some(now + left.max(least)));
         } else if roce.deadline == NEVER {
             self.restart_deadline(now);
         }
@@ -210,19 +219,18 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if !allowance.may_send(outlet) {
             return false;
         }
-        let QpCtx { qp, mrs, requests, counters, send_scratch, place, mac, marks, .. } = self;
+        let QpCtx { qp, mrs, requests, counters, send_scratch, place, mac, marks, schedule, .. } = self;
         let state = &mut self.conn.requester;
         let front = requests.front_send(&qp.requester.queue, send_scratch);
         let (send, payload) = front.expect("a PSN that is outstanding is one of a request");
         let work = send.work();
-        if work.row.data == DataDirection::Back && !outlet.may_ask() {
-            return false;
-        }
         let slice = next_slice(&work, state.answered(), psns(&work, qp.path_mtu), (qp.path_mtu.bytes(), 1));
-        let packet =
-            request_packet(&qp.path(*mac, *marks), qp, state.una, &work, &slice, asks_for_ack(&work));
+        let path = data_path(schedule, qp.path(*mac, *marks));
+        let packet = request_packet(&path, qp, state.una, &work, &slice, asks_for_ack(&work));
         // Memory that is gone fails the request when it is retransmitted, and not because of this.
         let sent = packet_payload(mrs, qp, &work, payload, &slice).is_some_and(|pieces| {
+            // Rates counted the data when they were asked for first.
+            outlet.asks_again();
             let sent = outlet.pass(place.id(), &packet, None, &pieces);
             sent.is_ok().then(|| allowance.sent(pieces.len() as u32)).is_some()
         });
