@@ -193,7 +193,14 @@ impl<R: Region> Engine<R> {
                 if mask.contains(AttrMask::AV) {
                     // What is held came from the old address.
                     borrowed.drop_early();
+                    // So are the rate and the marks.
+                    borrowed.conn.forget_congestion();
                     self.choose_transport(place);
+                    self.waits_for_no_pace(place);
+                }
+                if mask.contains(AttrMask::TIMEOUT) {
+                    // What was sent without a local ACK timeout has one now.
+                    self.core.known(place, sink).look_at_deadline();
                 }
             }
             (QpState::Sqd | QpState::Sqe, QpState::Rts) => {
@@ -219,10 +226,16 @@ impl<R: Region> Engine<R> {
             // then: otherwise a guest that resets one QP in a loop would reserve all of the peer's
             // time.
             self.core.schedule.rates.drop_grant(place);
-            if !self.core.is_limited(place.device) {
-                // It waited for a rate that congestion gave its connection.
-                self.core.schedule.wire.hurry(place);
-            }
+            self.waits_for_no_pace(place);
+        }
+    }
+
+    /// Has a QP that waits for a rate which congestion gave its connection wait no longer.
+    ///
+    /// On a device with rates it may wait for these as well, and goes on waiting.
+    fn waits_for_no_pace(&mut self, place: QpRef) {
+        if self.core.schedule.rates.any() && !self.core.is_limited(place.device) {
+            self.core.schedule.wire.hurry(place);
         }
     }
 

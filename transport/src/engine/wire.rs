@@ -45,6 +45,8 @@ struct Metered<'a, O> {
     limit: Option<Moving>,
     /// What was sent, if there are any rates.
     moved: Moving,
+    /// Whether what the next packet asks for was counted before.
+    asks_again: bool,
     /// Bytes of frames that the rate of the QP allows, if congestion gave it one.
     burst: Option<u64>,
     /// Whether the next turn is far because of that rate.
@@ -59,7 +61,8 @@ impl<'a, O> Metered<'a, O> {
             Pace::Burst { bytes, is_slow } => (Some(bytes), is_slow),
             Pace::Free | Pace::Waits(_) => (None, false),
         };
-        Metered { outlet, credit, cost: 0, limit, moved: Moving::default(), burst, is_slow, framed: 0 }
+        let (moved, asks_again) = (Moving::default(), false);
+        Metered { outlet, credit, cost: 0, limit, moved, asks_again, burst, is_slow, framed: 0 }
     }
 
     /// Counts a packet.
@@ -67,7 +70,9 @@ impl<'a, O> Metered<'a, O> {
         self.cost += payload as Cost + OPERATION;
         self.framed += payload as u64 + OVERHEAD;
         if self.limit.is_some() {
-            self.count(payload, meaning(&packet.body));
+            let (messages, asked) = meaning(&packet.body);
+            let asked = if mem::take(&mut self.asks_again) { 0 } else { asked };
+            self.count(payload, (messages, asked));
         }
     }
 
@@ -95,6 +100,10 @@ impl<O: Outlet> Outlet for Metered<'_, O> {
 
     fn may_ask(&self) -> bool {
         self.limit.is_none_or(|most| self.moved.asked < most.asked)
+    }
+
+    fn asks_again(&mut self) {
+        self.asks_again = true;
     }
 
     fn rate_leaves(&self) -> u64 {

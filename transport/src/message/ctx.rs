@@ -5,6 +5,7 @@ use crate::base::marks::Marks;
 use crate::base::memory::Region;
 use crate::base::qp_ref::QpRef;
 use crate::base::time::{Instant, NEVER};
+use crate::base::transport_kind::TransportKind;
 use crate::objects::device::DeviceParts;
 use crate::objects::iwarp::state::RcTcp;
 use crate::objects::mr::Mrs;
@@ -272,6 +273,13 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
     pub(crate) fn make_turn_due(&mut self) {
         if !mem::replace(&mut self.qp.turn_due, true) {
             self.schedule.wire.push(self.place, Direction::Requests);
+        }
+    }
+
+    /// Gives the QP a turn in which it begins to wait for an answer, if it has to.
+    pub(crate) fn look_at_deadline(&mut self) {
+        if self.qp.transport == TransportKind::Roce && self.qp.requester.started && !self.suspended {
+            self.make_turn_due();
         }
     }
 

@@ -59,6 +59,10 @@ pub trait Outlet {
         true
     }
 
+    /// Tells that the next packet asks for nothing but data that were asked for before. Rates do
+    /// not count them again. The engine's own outlets know of rates.
+    fn asks_again(&mut self) {}
+
     /// Returns how many bytes rates leave for what goes through the outlet. One packet may have
     /// more. The engine's own outlets know of rates.
     fn rate_leaves(&self) -> u64 {

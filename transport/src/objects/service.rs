@@ -209,6 +209,13 @@ impl Service {
         }
     }
 
+    /// Forgets what was known of congestion. The path to the peer is another one.
+    pub(crate) fn forget_congestion(&mut self) {
+        if let Service::Rc(Some(roce)) = self {
+            roce.congestion = None;
+        }
+    }
+
     /// Returns the state of a connection in a stream. Only code of that transport kind calls it.
     #[inline]
     pub(crate) fn tcp(&mut self) -> &mut RcTcp {

@@ -115,6 +115,12 @@ impl Probes {
         }
     }
 
+    /// Whether probes were tried since a round-trip time was measured.
+    #[inline]
+    pub(crate) fn has_backed_off(&self) -> bool {
+        self.backoff > 0
+    }
+
     /// Records that the peer sends something, though not the oldest answer.
     pub(crate) fn heard(&mut self, now: Instant) {
         self.tried_at = now;

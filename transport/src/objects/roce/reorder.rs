@@ -83,6 +83,8 @@ pub(crate) struct ReorderBuffer {
     ///
     /// If that packet comes again, the first one was not lost.
     suspect: Option<(Psn, Lateness)>,
+    /// Whether the packet of the gap before that one came again.
+    was_late: bool,
     /// Duplicates since the last NAK.
     repeats: u8,
     /// Whether the peer is known to send everything again after a NAK (go-back-N).
@@ -100,6 +102,7 @@ impl ReorderBuffer {
             gap: NO_GAP,
             tolerance: Tolerance::new(now),
             suspect: None,
+            was_late: false,
             repeats: 0,
             goes_back,
         }
@@ -302,10 +305,14 @@ impl ReorderBuffer {
     pub(crate) fn repeated(&mut self, psn: Psn) {
         self.repeats = self.repeats.saturating_add(1);
         // If a later packet is the first to come again, the peer had already sent this one again.
-        if let Some((of, late)) = self.suspect.take_if(|(of, _)| ahead(psn, *of) < HALF)
-            && of == psn
-        {
-            self.tolerance.learn(late);
+        if let Some((of, late)) = self.suspect.take_if(|(of, _)| ahead(psn, *of) < HALF) {
+            // A single one may be due to a probe. It was lost then, came as the probe, and came
+            // again because of the NAK.
+            let is_late = of == psn;
+            if is_late && self.was_late {
+                self.tolerance.learn(late);
+            }
+            self.was_late = is_late;
         }
     }
 

@@ -12,6 +12,7 @@ use crate::objects::roce::packet::OVERHEAD;
 use crate::objects::roce::psn::ahead;
 use crate::verbs::op::SendOp;
 use crate::verbs::work::Work;
+use core::mem;
 use vrdma_wire::num::{AethMsn, Mtu, Psn};
 use vrdma_wire::roce::Credits;
 
@@ -204,9 +205,10 @@ impl RequesterState {
                 .is_some_and(|limit| Psn::truncate(limit.number()).distance(Psn::truncate(number)) < 0)
     }
 
-    /// Takes the peer's credits (IBTA 9.7.7.2).
-    pub(crate) fn credited(&mut self, msn: AethMsn, credits: Credits) {
-        self.limit = credits.count().map(|count| AethMsn::truncate(msn.number() + count));
+    /// Takes the peer's credits (IBTA 9.7.7.2). Returns whether they are others than before.
+    pub(crate) fn credited(&mut self, msn: AethMsn, credits: Credits) -> bool {
+        let limit = credits.count().map(|count| AethMsn::truncate(msn.number() + count));
+        mem::replace(&mut self.limit, limit) != limit
     }
 
     /// Records that a packet of `work`, the request at the cursor, was sent.

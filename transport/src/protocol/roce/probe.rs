@@ -5,7 +5,7 @@
 //! the local ACK timeout. A probe spends no retry.
 
 use crate::base::memory::Region;
-use crate::base::time::{Instant, NEVER, ack_timeout};
+use crate::base::time::{Instant, NEVER, SLOW_CHECK, ack_timeout};
 use crate::message::ctx::QpCtx;
 use crate::message::outlet::PacketOutlet;
 use crate::objects::qp::requester::Wait;
@@ -15,6 +15,7 @@ use crate::objects::roce::requester_state::psns;
 use crate::objects::roce::selective::{Ahead, Shown};
 use crate::objects::roce::state::RcRoce;
 use crate::protocol::allowance::Allowance;
+use crate::protocol::roce::congestion::data_path;
 use crate::protocol::roce::qp::RoceQp;
 use crate::protocol::roce::retry::Cause;
 use crate::protocol::roce::slices::{next_slice, packet_payload};
@@ -95,8 +96,15 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 
     /// Has the QP wait for an answer if it has sent nothing in its turn, and was to do so after it.
     pub(super) fn nothing_was_sent(&mut self, now: Instant) {
+        if !self.may_probe() {
+            return;
+        }
+        if self.conn.deadline == NEVER {
+            // There was no local ACK timeout when the packets were sent.
+            self.restart_deadline(now);
+        }
         let probes = &self.conn.probes;
-        if probes.at == NEVER && probes.due == Due::Nothing && self.may_probe() {
+        if probes.at == NEVER && probes.due == Due::Nothing {
             self.expect_answer(now);
         }
     }
@@ -111,10 +119,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if is_again {
             roce.probes.went_back = now;
         }
-        if let Some(left) = roce.left.take() {
-            // The QP had to wait for its turn, perhaps because of a rate. The peer could not answer
-            // meanwhile.
-            self.set_deadline(Some(now + left));
+        if roce.left.is_some() {
+            self.go_on_with_timeout(now);
         } else if roce.deadline == NEVER {
             self.restart_deadline(now);
         }
@@ -226,14 +232,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if !allowance.may_send(outlet) {
             return false;
         }
-        let QpCtx { qp, mrs, requests, counters, send_scratch, place, mac, marks, .. } = self;
+        let QpCtx { qp, mrs, requests, counters, send_scratch, place, mac, marks, schedule, .. } = self;
         let state = &mut self.conn.requester;
         let front = requests.front_send(&qp.requester.queue, send_scratch);
         let (send, payload) = front.expect("a PSN that is outstanding is one of a request");
         let work = send.work();
-        if work.row.data == DataDirection::Back && !outlet.may_ask() {
-            return false;
-        }
         let mtu = qp.path_mtu.bytes();
         let mut slice = next_slice(&work, state.answered(), psns(&work, qp.path_mtu), (mtu, 1));
         // A peer that holds is most likely one that gives parts of READs, too.
@@ -246,10 +249,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if is_part {
             (slice.psns, slice.length) = (missing, missing * mtu);
         }
-        let packet =
-            request_packet(&qp.path(*mac, *marks), qp, state.una, &work, &slice, asks_for_ack(&work));
+        let path = data_path(schedule, qp.path(*mac, *marks));
+        let packet = request_packet(&path, qp, state.una, &work, &slice, asks_for_ack(&work));
         // Memory that is gone fails the request when it is retransmitted, and not because of this.
         let sent = packet_payload(mrs, qp, &work, payload, &slice).is_some_and(|pieces| {
+            // Rates counted the data when they were asked for first.
+            outlet.asks_again();
             let sent = outlet.pass(place.id(), &packet, None, &pieces);
             sent.is_ok().then(|| allowance.sent(pieces.len() as u32)).is_some()
         });
@@ -285,10 +290,14 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 
     /// Lets the local ACK timeout go on, if it was stopped until something is sent again.
+    ///
+    /// The QP had to wait for its turn, perhaps because of a rate. The peer could not answer
+    /// meanwhile. It has at least the time that an answer takes.
     fn go_on_with_timeout(&mut self, now: Instant) {
-        match self.conn.left.take() {
-            Some(left) if self.conn.deadline == NEVER => self.set_deadline(Some(now + left)),
-            _ => self.follow_deadlines(),
-        }
+        let left = self.conn.left.take().filter(|_| self.conn.deadline == NEVER);
+        let Some(left) = left else { return self.follow_deadlines() };
+        let timeout = ack_timeout(self.qp.attr().timeout).unwrap_or(SLOW_CHECK);
+        let least = self.conn.round_trip.answer_time().min(timeout);
+        self.set_deadline(Some(now + left.max(least)));
     }
 }

@@ -77,12 +77,14 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.try_again(now, Cause::Lost);
             return false;
         }
-        // A repeated last acknowledge may report more receives (IBTA 9.7.7.2.5).
+        // A repeated last acknowledge may report more receives (IBTA 9.7.7.2.5). It then need not
+        // answer anything.
         if let Response::Ack(Aeth { syndrome: Syndrome::Ack(credits), msn }) = response
             && psn.add(1) == state.una
         {
-            state.credited(msn, credits);
-            self.peer_has_no_more(now);
+            if !state.credited(msn, credits) {
+                self.peer_has_no_more(now);
+            }
             self.go_on_sending();
         }
         false
@@ -239,7 +241,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 }
             };
         match aeth {
-            Some(Aeth { syndrome: Syndrome::Ack(credits), msn }) => state.credited(msn, credits),
+            Some(Aeth { syndrome: Syndrome::Ack(credits), msn }) => {
+                state.credited(msn, credits);
+            }
             Some(_) => {
                 counters.bad_responses += 1;
                 return Err(WcStatus::BadResp);

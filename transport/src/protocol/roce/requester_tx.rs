@@ -101,7 +101,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         let path = data_path(self.schedule, qp.path(self.mac, self.marks));
         let mtu = qp.path_mtu;
-        let RcRoce { requester: state, round_trip, is_near, .. } = self.conn;
+        let RcRoce { requester: state, round_trip, probes, is_near, .. } = self.conn;
         let is_near = *is_near;
         while let Some(at) = state.cursor.at {
             let (send, payload) = requests.send_at(at, send_scratch);
@@ -151,7 +151,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 let count = carried.min(u8::MAX.into()) as u8;
                 state.since_ack_req = if ack_req { 0 } else { state.since_ack_req.saturating_add(count) };
                 let psn = state.next();
-                if psn == qp.requester.psn && (ack_req || work.row.has_response()) && !is_near {
+                let is_answered = psn == qp.requester.psn && (ack_req || work.row.has_response()) && !is_near;
+                // Behind READs, the answer waits for their data.
+                if is_answered && (state.reads == 0 || probes.has_backed_off()) {
                     round_trip.sent(psn, allowance.now);
                 }
                 state.packet_sent(&work, slice.psns, psns, requests.send_after(at));

@@ -268,6 +268,8 @@ pub struct ReorderBuffer {
     pub period: u64,
     /// PSN of the last gap for which there was a NAK, and how late its packet came.
     pub suspect: Option<(u32, Lateness)>,
+    /// Whether the packet of the gap before that one came again.
+    pub was_late: bool,
     /// Duplicates since the last NAK.
     pub repeats: u8,
     /// Whether the peer sends everything again after a NAK.

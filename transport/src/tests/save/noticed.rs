@@ -243,10 +243,10 @@ fn odd() -> Vec<Record> {
 pub(super) fn late() -> Record {
     let mut net = Net::connected();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
-    net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 9000)]));
+    net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 11_000)]));
     net.work(A);
     let frames: Vec<_> = net.hosts[A].cable.frames.drain(..).collect();
-    for at in [1, 0, 0, 3, 4, 5, 2, 8] {
+    for at in [1, 0, 0, 3, 2, 2, 5, 6, 7, 4, 10] {
         net.deliver(A, &frames[at]);
         net.work(B);
     }

@@ -447,6 +447,24 @@ fn whoever_waits_for_its_rate_can_be_reset_destroyed_and_switched_off() {
 }
 
 #[test]
+fn another_path_has_no_rate_and_nothing_waits_for_the_old_one() {
+    let mut net = Net::connected();
+    net.hosts[A].engine.set_congestion(Some(constant(1_250_000))).unwrap();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    notify(&mut net, A, 2000);
+    net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 300_000)]));
+    net.run();
+    let attr = QpAttr { state: QpState::Sqd, flow_label: 7, ..net.attr(A) };
+    net.hosts[A].modify(net.now, AttrMask::STATE, attr);
+    net.run();
+    assert!(rate(&net, A).is_some() && net.hosts[A].statuses().is_empty());
+    net.hosts[A].modify(net.now, AttrMask::STATE | AttrMask::AV, attr);
+    assert_eq!(rate(&net, A), None);
+    net.run();
+    assert_eq!(net.hosts[A].statuses(), [(1, Success)], "no time has passed");
+}
+
+#[test]
 fn a_slow_qp_whose_peer_is_gone_fails_in_time() {
     let mut net = Net::connected();
     net.hosts[A].engine.set_congestion(Some(constant(1_250_000))).unwrap();

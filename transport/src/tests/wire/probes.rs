@@ -374,6 +374,27 @@ fn new_connections_to_a_known_peer_know_its_time() {
 }
 
 #[test]
+fn switches_may_mark_probes_if_congestion_control_is_on() {
+    let remote = Remote { addr: 0, rkey: Rkey(0) };
+    for (is_on, expected) in [(true, 2), (false, 0)] {
+        for op in [SEND, SendOp::Read { remote }] {
+            let mut link = Link::warm();
+            let parameters = is_on.then(Dcqcn::default);
+            link.net.hosts[A].engine.set_congestion(parameters).unwrap();
+            post(&mut link, op, 1);
+            let mut probes = 0;
+            link.run(|sent| {
+                let is_of_a = sent.from == A;
+                assert!(!is_of_a || sent.packet.path.traffic_class & 3 == expected, "{op:?}");
+                probes += u32::from(is_of_a && sent.again == 1);
+                is_of_a && sent.again == 0
+            });
+            assert!(probes > 0 && link.net.hosts[A].counters().roce_adp_retrans == 1);
+        }
+    }
+}
+
+#[test]
 fn what_was_sent_after_a_probe_is_not_taken_for_lost() {
     let mut link = Link::warm();
     let b = link.net.hosts[B].end.clone();

@@ -13,7 +13,7 @@ impl ReorderBuffer {
     /// Returns the record of the buffer.
     pub(crate) fn save(&self) -> record::ReorderBuffer {
         let ReorderBuffer { base, slots, held: _, place, gap, tolerance, suspect, .. } = self;
-        let ReorderBuffer { repeats, goes_back, .. } = self;
+        let ReorderBuffer { was_late, repeats, goes_back, .. } = self;
         let Gap { extent, since, asked, round, again, nak_at } = *gap;
         let Tolerance { limit, seen, since: period } = *tolerance;
         let in_order = (0..REORDER_WINDOW).map(|n| base.add(n));
@@ -32,6 +32,7 @@ impl ReorderBuffer {
             seen: seen.save(),
             period: period.0,
             suspect: suspect.map(|(psn, late)| (psn.number(), late.save())),
+            was_late: *was_late,
             repeats: *repeats,
             goes_back: *goes_back,
         }
@@ -76,7 +77,7 @@ impl ReorderBuffer {
         }
         let suspect = record.suspect.map(|(psn, late)| Ok((to_psn(psn)?, Lateness::restore(late))));
         buffer.suspect = suspect.transpose()?;
-        (buffer.place, buffer.repeats) = (place, repeats);
+        (buffer.was_late, buffer.place, buffer.repeats) = (record.was_late, place, repeats);
         // Frames are held for a connection that receives by RoCE.
         if !buffer.slots.is_empty() && !qp.is_receiving() || buffer.slots.is_empty() && place != 0 {
             return Err(Violation::Frame);

@@ -103,16 +103,18 @@ fn a_further_gap_has_its_nak_at_once_unless_the_peer_sends_all_again() {
 #[test]
 fn tolerance_grows_by_gaps_that_filled_themselves_and_delays_naks() {
     let mut buffer = buffer(0);
-    // The first late packet costs a NAK. That it was late is known when it comes again.
-    assert!(come(&mut buffer, 1) && !come(&mut buffer, 2));
-    buffer.advance(NOW, psn(3));
-    buffer.repeated(psn(0));
-    assert_eq!(buffer.tolerance.packets(), 4);
-    assert!(!come(&mut buffer, 4) && !come(&mut buffer, 5));
+    // The first late packets cost a NAK. That they were late is known when both have come again.
+    for (late, tolerance) in [(0, 0), (3, 4)] {
+        assert!(come(&mut buffer, late + 1) && !come(&mut buffer, late + 2));
+        buffer.advance(NOW, psn(late + 3));
+        buffer.repeated(psn(late));
+        assert_eq!(buffer.tolerance.packets(), tolerance);
+    }
+    assert!(!come(&mut buffer, 7) && !come(&mut buffer, 8));
     assert_eq!(buffer.nak_at(), NOW + buffer.tolerance.wait(), "the NAK for a gap without more packets");
-    assert!(!buffer.take_delayed_nak(NOW, psn(3)));
+    assert!(!buffer.take_delayed_nak(NOW, psn(6)));
     let later = NOW + buffer.tolerance.wait();
-    assert!(buffer.take_delayed_nak(later, psn(3)) && buffer.nak_at() == NEVER);
+    assert!(buffer.take_delayed_nak(later, psn(6)) && buffer.nak_at() == NEVER);
     // With more packets it comes before that.
     buffer.advance(NOW, psn(10));
     assert!((11..=14).all(|number| !come(&mut buffer, number)) && come(&mut buffer, 15));
@@ -133,6 +135,20 @@ fn a_lost_packet_does_not_make_it_tolerant() {
         buffer.repeated(psn(number));
     }
     assert_eq!(buffer.tolerance.packets(), 0);
+}
+
+#[test]
+fn a_probe_that_fills_a_gap_does_not_make_it_tolerant() {
+    let mut buffer = buffer(0);
+    for gap in (0..80).step_by(4) {
+        assert!(come(&mut buffer, gap + 1) && !come(&mut buffer, gap + 2));
+        buffer.advance(NOW, psn(gap + 3));
+        // Each second gap is filled by a probe before the peer goes back because of the NAK.
+        let first = if gap % 8 == 0 { gap } else { gap + 1 };
+        (first..gap + 3).for_each(|number| buffer.repeated(psn(number)));
+        buffer.advance(NOW, psn(gap + 4));
+        assert_eq!(buffer.tolerance, Tolerance::new(NOW));
+    }
 }
 
 /// Fills the gap up to the held packet `last`, packet by packet. Returns how many NAKs are due.

@@ -1,6 +1,7 @@
 //! How often something is sent again, and when a request ends.
 
 use super::*;
+use crate::agenda::rates::{Flow, RateLimits};
 use crate::base::qp_ref::QpRef;
 use WcStatus::RetryExc;
 
@@ -263,4 +264,112 @@ fn probes_of_many_queue_pairs_are_bounded_and_those_of_other_devices_are_not_con
     assert!((QPS..=second / 10_000).contains(&probes), "{probes}");
     // 4, 8, 16, 32, 64, 128, 256 and 512 ms after each other, with up to 10 % more.
     assert!((7..=8).contains(&of_alone), "{of_alone}");
+}
+
+/// Has A wait for the last response to a READ, which was lost. What the READ asked for is more than
+/// the device may receive for a while.
+fn reads_beyond_its_rate() -> Link {
+    let mut link = Link::warm();
+    save::replace_none();
+    let (a, b) = (link.net.hosts[A].end.clone(), link.net.hosts[B].end.clone());
+    let bytes = std::num::NonZeroU64::new(1_000_000);
+    let rx = RateLimit { bytes, messages: None, burst: Duration::from_millis(1) };
+    let limits = RateLimits { rx, ..RateLimits::default() };
+    link.net.hosts[A].engine.set_rates(link.net.now, a.device, &limits).unwrap();
+    link.net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 30_000)]));
+    let (last, end) = (first_psn(&link).add(29), link.net.now + 3 * DELAY);
+    link.run_until(end, |sent| sent.from == B && sent.packet.bth.psn == last);
+    assert_eq!((link.packets, link.net.hosts[A].statuses()), ([1, 30], vec![]));
+    // A probe is due.
+    link.net.now = end + Duration::from_millis(1);
+    let Host { engine, log, .. } = &mut link.net.hosts[A];
+    while engine.poll(link.net.now, u64::MAX, log) {}
+    link
+}
+
+/// Returns until when A may not ask for data.
+fn debt(link: &Link) -> Option<Instant> {
+    let Host { engine, end, .. } = &link.net.hosts[A];
+    engine.core.schedule.rates.wait(end.device.0, Flow::Rx)
+}
+
+/// Lets A send what it can. It does not try for ever.
+fn transmit(link: &mut Link) -> usize {
+    let Host { engine, cable, log, .. } = &mut link.net.hosts[A];
+    let tries = (0..10).take_while(|_| engine.transmit(link.net.now, 1000, cable, log)).count();
+    assert!(tries < 10, "it spins");
+    cable.frames.len()
+}
+
+#[test]
+fn a_probe_of_a_read_asks_for_nothing_that_rates_have_not_counted() {
+    let mut link = reads_beyond_its_rate();
+    let before = debt(&link);
+    assert!(before > Some(link.net.now + Duration::from_millis(10)), "{before:?}");
+    // A WRITE does not wait for a rate of what comes.
+    let b = link.net.hosts[B].end.clone();
+    link.net.post(A, 2, write_to(b.remote(0)), Payload::Inline(b"x"));
+    assert_eq!(transmit(&mut link), 2, "the probe and the WRITE");
+    assert_eq!(debt(&link), before);
+    link.run(|_| false);
+    assert_eq!(link.net.hosts[A].statuses(), [1, 2].map(|id| (id, Success)));
+    let counters = link.net.hosts[A].counters();
+    assert_eq!((counters.roce_adp_retrans, counters.retries, counters.timeouts), (1, 0, 0));
+}
+
+#[test]
+fn a_probe_leaves_a_read_behind_it_the_time_for_which_that_has_waited() {
+    let mut link = reads_beyond_its_rate();
+    let (a, b) = (link.net.hosts[A].end.clone(), link.net.hosts[B].end.clone());
+    link.net.post(A, 2, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 100)]));
+    assert_eq!(transmit(&mut link), 0, "it waits for its own time");
+    link.net.now = debt(&link).unwrap();
+    let Host { engine, log, .. } = &mut link.net.hosts[A];
+    while engine.poll(link.net.now, u64::MAX, log) {}
+    assert_eq!(transmit(&mut link), 2, "the probe and the READ");
+    link.run(|_| false);
+    assert_eq!(link.net.hosts[A].statuses(), [1, 2].map(|id| (id, Success)));
+}
+
+#[test]
+fn what_is_sent_again_shortly_before_the_end_has_the_time_that_an_answer_takes() {
+    let mut link = Link::warm();
+    let (first, start) = (first_psn(&link), link.net.now);
+    post(&mut link, write_to(Remote { addr: 0, rkey: Rkey(0) }), 1);
+    let end = start + Duration::from_nanos((4096 << 14) - 30_000);
+    link.run_until(end, |_| true);
+    assert_eq!(link.net.hosts[A].counters().timeouts, 0);
+    let nak = nak(&link.net, first);
+    link.net.inject(B, &nak, &[]);
+    link.run(|_| false);
+    assert_eq!(link.net.hosts[A].statuses(), [(0, Success)]);
+    let counters = link.net.hosts[A].counters();
+    assert_eq!((counters.naks_sequence_in, counters.retries, counters.timeouts), (1, 1, 0));
+}
+
+/// Has A wait without a local ACK timeout for the answer to a WRITE that was lost, and then sets a
+/// timeout.
+fn sets_a_timeout() -> Link {
+    let set = |attr: &mut QpAttr| attr.timeout = 0;
+    let mut link = Link::new(Net::connected_with(set, set));
+    post(&mut link, write_to(Remote { addr: 0, rkey: Rkey(0) }), 1);
+    link.run(|_| true);
+    for (mask, state) in [(AttrMask::STATE, QpState::Sqd), (AttrMask::TIMEOUT, QpState::Sqd)] {
+        let attr = QpAttr { state, timeout: 14, ..link.net.attr(A) };
+        link.net.hosts[A].modify(link.net.now, mask | AttrMask::STATE, attr);
+    }
+    link
+}
+
+#[test]
+fn a_timeout_that_is_set_later_holds_for_what_was_sent_before() {
+    let mut link = sets_a_timeout();
+    let start = link.net.now;
+    link.run(|_| false);
+    assert_eq!(link.net.hosts[A].statuses(), [(0, Success)]);
+    assert!(link.net.now < start + Duration::from_millis(12), "a probe was sent");
+    let mut link = sets_a_timeout();
+    let end = link.net.now + Duration::from_secs(1);
+    link.run_until(end, |_| true);
+    assert_eq!(link.net.hosts[A].statuses(), [(0, RetryExc)]);
 }

@@ -1,6 +1,7 @@
 //! Peers and ways that are slow, and lose nothing or little.
 
 use super::*;
+use vrdma_wire::roce::Credits;
 
 /// The operations that the tests send, with several packets or a response.
 fn operations() -> [SendOp; 4] {
@@ -107,6 +108,65 @@ fn a_loss_is_known_when_an_acknowledge_is_repeated() {
     assert_eq!((counters.retries, counters.timeouts), (1, 0));
     // Without that, it would wait for as long as the peer had rested.
     assert!(link.net.now < start + rest + Duration::from_millis(1), "{:?}", link.net.now);
+}
+
+/// Has A wait for more than the acknowledge of the first packet, after a probe.
+fn partly_acknowledged() -> (Link, Psn) {
+    let mut link = Link::warm();
+    let first = first_psn(&link);
+    post(&mut link, write_to(Remote { addr: 0, rkey: Rkey(0) }), 1);
+    let end = link.net.now + Duration::from_millis(1);
+    link.run_until(end, |_| true);
+    assert!(link.net.hosts[A].counters().roce_adp_retrans > 0);
+    acknowledge(&mut link, first, 4);
+    (link, first)
+}
+
+/// Delivers an acknowledge of B with so many credits.
+fn acknowledge(link: &mut Link, psn: Psn, credits: u32) {
+    let aeth = Aeth { syndrome: Syndrome::Ack(Credits::at_most(credits)), msn: Default::default() };
+    let packet = link.net.packet(B, Body::Rc(Rc::Ack(aeth)), psn);
+    link.net.inject(B, &packet, &[]);
+}
+
+#[test]
+fn new_credits_are_no_sign_of_a_loss() {
+    let (mut link, first) = partly_acknowledged();
+    for (credits, retries) in [(6, 0), (8, 0), (8, 1)] {
+        acknowledge(&mut link, first, credits);
+        assert_eq!(link.net.hosts[A].counters().retries, retries);
+    }
+}
+
+#[test]
+fn what_waits_for_the_data_of_reads_is_not_timed_unless_there_were_probes() {
+    const LONG: u32 = 512 * 1024;
+    for is_probed in [false, true] {
+        let mut link = Link::warm();
+        link.pace = Duration::from_nanos(3300);
+        let (a, b) = (link.net.hosts[A].end.clone(), link.net.hosts[B].end.clone());
+        let read = SendOp::Read { remote: b.remote(0) };
+        link.net.post(A, 1, read, Payload::Sges(&[a.sge(0, LONG)]));
+        if is_probed {
+            // The request is lost.
+            link.work(&mut |_| true);
+            let end = link.net.now + Duration::from_micros(5800);
+            link.run_until(end, |_| false);
+        }
+        // The first response has come.
+        let end = link.net.now + 4 * DELAY;
+        link.run_until(end, |_| false);
+        let probes = link.net.hosts[A].counters().roce_adp_retrans;
+        assert_eq!((probes > 0, link.net.hosts[A].statuses()), (is_probed, vec![]));
+        for id in 2..4 {
+            link.net.post(A, id, read, Payload::Sges(&[a.sge(0, 1024)]));
+        }
+        link.run(|_| false);
+        assert_eq!(link.net.hosts[A].statuses(), [1, 2, 3].map(|id| (id, Success)));
+        assert_eq!(link.net.hosts[A].counters().roce_adp_retrans, probes);
+        let srtt = srtt(&link.net.hosts[A]).unwrap();
+        assert_eq!(srtt > 3 * DELAY, is_probed, "{srtt:?}");
+    }
 }
 
 #[test]
