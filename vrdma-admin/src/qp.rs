@@ -152,6 +152,12 @@ pub struct QpDetails {
     pub srtt_ns: Option<u64>,
     /// Bytes a second that congestion lets it send. `None` if there is no congestion.
     pub rate: Option<u64>,
+    /// Whether its peer holds what comes ahead of a gap. `None` if it has not shown that.
+    #[serde(default)]
+    pub peer_holds: Option<bool>,
+    /// Memory in bytes of packets that are held ahead of missing ones.
+    #[serde(default)]
+    pub held_bytes: u64,
 }
 
 /// An error of a queue pair, or several equal ones in a row.

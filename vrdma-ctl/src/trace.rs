@@ -108,7 +108,7 @@ mod tests {
                 "path_mtu": 1024, "gid": "::2", "vlan": null, "sq_psn": 7, "rq_psn": 9, "timeout": 14,
                 "retry_cnt": 7, "rnr_retry": 7, "min_rnr_timer": 12, "max_rd_atomic": 1,
                 "max_dest_rd_atomic": 1, "is_flushing": false,
-                "waits_for": if sends == 0 { None } else { Some("answer") }, "rate": null,
+                "waits_for": if sends == 0 { None } else { Some("answer") }, "rate": null, "peer_holds": null, "held_bytes": 0,
             },
             "failures": failures,
         });

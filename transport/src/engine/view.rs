@@ -91,6 +91,8 @@ fn view(entry: &QpEntry) -> QpView {
             Wait::Drain => Some(WaitsFor::Posts),
         },
         srtt: service.srtt(),
+        peer_holds: service.peer_holds(),
+        held_bytes: service.held_bytes(),
     }
 }
 

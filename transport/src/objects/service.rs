@@ -31,6 +31,7 @@ use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
 use crate::objects::roce::reorder::ReorderBuffer;
 use crate::objects::roce::round_trip::Estimate;
+use crate::objects::roce::selective::Ahead;
 use crate::objects::roce::state::RcRoce;
 use crate::objects::uc::UcRoce;
 use crate::save::{Violation, record};
@@ -174,6 +175,23 @@ impl Service {
             Service::Rc(Some(roce)) => roce.round_trip.estimate().map(Estimate::srtt),
             Service::Rc(None) | Service::Uc(_) | Service::Ud | Service::Tcp(_) => None,
         }
+    }
+
+    /// Whether the peer holds what comes ahead of a gap, if it has shown that.
+    pub(crate) fn peer_holds(&self) -> Option<bool> {
+        let Service::Rc(Some(roce)) = self else { return None };
+        match roce.selective.ahead {
+            Ahead::Unknown => None,
+            Ahead::Held => Some(true),
+            Ahead::Dropped => Some(false),
+        }
+    }
+
+    /// Returns the memory in bytes of packets that are held ahead of missing ones.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let Service::Rc(Some(roce)) = self else { return 0 };
+        let requests = roce.reorder.as_ref().map_or(0, |buffer| buffer.held().bytes);
+        requests + roce.early.as_ref().map_or(0, |early| early.bytes())
     }
 
     /// Sets how many READs and atomics the QP takes at once.

@@ -34,6 +34,10 @@ pub struct QpView {
     pub srtt: Option<Duration>,
     /// The rate that congestion gave it, in bytes a second.
     pub rate: Option<u64>,
+    /// Whether its peer holds what comes ahead of a gap, if it has shown that.
+    pub peer_holds: Option<bool>,
+    /// Memory in bytes of packets that it holds ahead of missing ones.
+    pub held_bytes: u64,
 }
 
 /// What the first request of a send queue waits for.

@@ -103,6 +103,8 @@ fn details(view: &QpView, rights: Rights) -> QpDetails {
             WaitsFor::Posts => QpWait::Posts,
         }),
         srtt_ns: view.srtt.map(|srtt| srtt.as_nanos() as u64),
+        peer_holds: view.peer_holds,
+        held_bytes: view.held_bytes,
     }
 }
 

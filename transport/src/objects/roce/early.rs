@@ -160,6 +160,11 @@ impl EarlyResponses {
         self.memory = memory;
     }
 
+    /// Returns the memory in bytes of what is held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.memory.bytes
+    }
+
     /// Whether nothing came ahead of the oldest PSN without an answer.
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty() && self.executed.is_none()
