@@ -193,8 +193,8 @@ impl<R: Region> Engine<R> {
                 if mask.contains(AttrMask::AV) {
                     // What is held came from the old address.
                     borrowed.drop_early();
-                    // So are the rate and the marks.
-                    borrowed.conn.forget_congestion();
+                    // So are the rate and the marks, and what the peer does with losses.
+                    borrowed.conn.forget_peer();
                     self.choose_transport(place);
                     self.waits_for_no_pace(place);
                 }

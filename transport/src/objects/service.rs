@@ -31,7 +31,7 @@ use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
 use crate::objects::roce::reorder::ReorderBuffer;
 use crate::objects::roce::round_trip::Estimate;
-use crate::objects::roce::selective::Ahead;
+use crate::objects::roce::selective::{Ahead, SelectiveRepeat};
 use crate::objects::roce::state::RcRoce;
 use crate::objects::uc::UcRoce;
 use crate::save::{Violation, record};
@@ -162,7 +162,7 @@ impl Service {
     pub(crate) fn send_again(&mut self, qp: &Qp) -> bool {
         match self {
             Service::Rc(Some(roce)) if qp.transport == TransportKind::Roce => {
-                roce.send_again(&qp.requester.queue);
+                roce.send_again(qp.requester.psn, &qp.requester.queue);
                 true
             }
             Service::Rc(_) | Service::Uc(_) | Service::Ud | Service::Tcp(_) => false,
@@ -227,10 +227,11 @@ impl Service {
         }
     }
 
-    /// Forgets what was known of congestion. The path to the peer is another one.
-    pub(crate) fn forget_congestion(&mut self) {
+    /// Forgets what was known of the path and the peer. They are others now.
+    pub(crate) fn forget_peer(&mut self) {
         if let Service::Rc(Some(roce)) = self {
-            roce.congestion = None;
+            (roce.congestion, roce.early) = (None, None);
+            roce.selective = SelectiveRepeat::default();
         }
     }
 

@@ -26,6 +26,8 @@ pub(crate) struct EarlyResponses {
     tolerance: Tolerance,
     /// PSN of the last gap that was asked for and filled, and how late its response came.
     suspect: Option<(Psn, Lateness)>,
+    /// Whether the response of the gap before that one came again.
+    was_late: bool,
     /// Whether a part of a READ was ever asked for again. Its response ends before the READ.
     has_parts: bool,
 }
@@ -83,6 +85,11 @@ struct Gap {
 const NO_GAP: Gap = Gap { extent: 0, since: Instant(0), asked: None };
 
 impl HeldResponse {
+    /// Whether it is data of a READ, which is executed again when it is asked for again.
+    pub(crate) fn is_of_read(&self) -> bool {
+        matches!(&self.data, HeldData::Read { data, .. } if !data.is_empty())
+    }
+
     fn cost(&self) -> u64 {
         match &self.data {
             HeldData::Read { data, .. } => EACH + data.len() as u64,
@@ -150,6 +157,7 @@ impl EarlyResponses {
             gap: NO_GAP,
             tolerance: Tolerance::new(now),
             suspect: None,
+            was_late: false,
             has_parts: false,
         }
     }
@@ -192,6 +200,35 @@ impl EarlyResponses {
         Some(response)
     }
 
+    /// Forgets what is held, because all of it is asked for again.
+    pub(crate) fn clear(&mut self) {
+        self.held.clear();
+        self.memory.give(self.memory.bytes);
+        (self.executed, self.gap) = (None, NO_GAP);
+    }
+
+    /// Forgets the data of READs from `first` on. The READ before them is executed again, and they
+    /// have to be executed after it.
+    pub(crate) fn forget_reads(&mut self, first: Psn) {
+        let memory = &mut self.memory;
+        self.held.retain(|&psn, response| {
+            let is_stale = response.is_of_read() && ahead(Psn::truncate(psn), first) < HALF;
+            memory.give(if is_stale { response.cost() } else { 0 });
+            !is_stale
+        });
+    }
+
+    /// Whether the READ at `una` was asked for again, and has not been answered so far.
+    pub(crate) fn waits(&self, una: Psn) -> bool {
+        self.gap.asked.is_some_and(|end| (1..HALF).contains(&ahead(end, una)))
+    }
+
+    /// Whether anything is known that the next response has to do with.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.gap.extent == 0 && self.gap.asked.is_none() && self.is_empty()
+    }
+
     /// Records that the peer has executed all requests before `end`. `una` is the oldest PSN
     /// without an answer.
     pub(crate) fn executed_to(&mut self, una: Psn, end: Psn) {
@@ -219,10 +256,9 @@ impl EarlyResponses {
 
     /// Whether the response with PSN `una` counts as lost, and was not asked for again.
     fn is_lost(&self, now: Instant, una: Psn) -> bool {
-        let Gap { extent, since, asked } = self.gap;
-        let is_asked = asked.is_some_and(|end| (1..HALF).contains(&ahead(end, una)));
+        let Gap { extent, since, .. } = self.gap;
         let is_late = extent > self.tolerance.packets().into() || now >= since + self.tolerance.wait();
-        !is_asked && is_late
+        !self.waits(una) && is_late
     }
 
     /// Returns how many responses from `una` on are missing until one that has come, or `most`.
@@ -252,9 +288,8 @@ impl EarlyResponses {
             return;
         }
         let late = Lateness::new(self.gap.extent, self.gap.since, now);
-        let is_asked = self.gap.asked.is_some_and(|end| (1..HALF).contains(&ahead(end, una)));
         match late {
-            Some(late) if is_asked => self.suspect = Some((una, late)),
+            Some(late) if self.waits(una) => self.suspect = Some((una, late)),
             Some(late) => self.tolerance.learn(late),
             None => {}
         }
@@ -264,7 +299,7 @@ impl EarlyResponses {
     /// again, because later responses are there.
     pub(crate) fn went_on(&mut self, now: Instant, una: Psn) -> bool {
         self.executed = self.executed(una);
-        if self.gap.asked.is_some_and(|end| !(1..HALF).contains(&ahead(end, una))) {
+        if !self.waits(una) {
             self.gap.asked = None;
         }
         // All that is there came ahead of the next gap.
@@ -276,9 +311,13 @@ impl EarlyResponses {
 
     /// Records an answered response that came again.
     pub(crate) fn repeated(&mut self, psn: Psn) {
-        // It was late, and not lost.
-        if let Some((_, late)) = self.suspect.take_if(|(of, _)| *of == psn) {
-            self.tolerance.learn(late);
+        if let Some((of, late)) = self.suspect.take_if(|(of, _)| ahead(psn, *of) < HALF) {
+            // It was late, and not lost. A single one may have been asked for by a probe, too.
+            let is_late = of == psn;
+            if is_late && self.was_late {
+                self.tolerance.learn(late);
+            }
+            self.was_late = is_late;
         }
     }
 }

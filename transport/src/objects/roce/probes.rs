@@ -53,6 +53,8 @@ pub(crate) enum Due {
 pub(crate) struct Patience {
     /// The interval before the first probe.
     pub(crate) timeout: Duration,
+    /// The time in which most answers come.
+    pub(crate) answer_time: Duration,
     /// QPs of the device that wait for answers.
     pub(crate) waiting: usize,
     /// Packets of data that a probe asks for.
@@ -97,10 +99,25 @@ impl Probes {
     /// It may be stale or forged. It is not, once the answer to what was sent again should be
     /// there, which takes `answer_time`. That time doubles with each such NAK, up to `longest`.
     pub(crate) fn obeys_nak(&mut self, now: Instant, answer_time: Duration, longest: Duration) -> bool {
-        let doubled = answer_time.saturating_mul(1 << self.naks.min(MOST_DOUBLED));
-        let is_late = now >= self.went_back + doubled.min(longest);
+        let is_late = now >= self.obeys_from(answer_time, longest);
         self.naks = self.naks.saturating_add(is_late.into());
         is_late
+    }
+
+    /// Returns from when on one more sign of a loss at the same PSN counts.
+    fn obeys_from(&self, answer_time: Duration, longest: Duration) -> Instant {
+        let doubled = answer_time.saturating_mul(1 << self.naks.min(MOST_DOUBLED));
+        self.went_back + doubled.min(longest)
+    }
+
+    /// Whether packets were sent again since something was last answered.
+    pub(crate) fn has_gone_back(&self) -> bool {
+        self.went_back > self.answered_at
+    }
+
+    /// Returns since when nothing was answered.
+    pub(crate) fn silent_since(&self) -> Instant {
+        self.answered_at
     }
 
     /// Begins to wait for an answer to what is sent now. Nothing was waited for before.
@@ -175,11 +192,6 @@ impl Probes {
         !is_usual
     }
 
-    /// Whether a probe was sent, and nothing was answered since.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.is_asked
-    }
-
     /// Whether something was answered after a probe, but not all that had been sent before it.
     ///
     /// If no more answers come, packets between them were lost. What was sent after the probe does
@@ -194,7 +206,13 @@ impl Probes {
     /// slow. Else a probe follows.
     pub(crate) fn silence_end(&self, patience: Patience, shows_loss: bool) -> Instant {
         match shows_loss {
-            true => self.answered_at + (self.pause + self.pause / 4).min(patience.longest),
+            true => {
+                let end = self.answered_at + (self.pause + self.pause / 4).min(patience.longest);
+                match self.has_gone_back() {
+                    true => end.max(self.obeys_from(patience.answer_time, patience.longest)),
+                    false => end,
+                }
+            }
             false => {
                 let since = self.answered_at.max(self.tried_at);
                 since + self.interval(Patience { seed: patience.seed ^ since.0, ..patience })
@@ -207,7 +225,7 @@ impl Probes {
     /// All QPs of a device that wait together get one packet in each [`SPACING`] at most, as a
     /// probe or an answer to one. The result is no longer than the local ACK timeout.
     fn interval(&self, patience: Patience) -> Duration {
-        let Patience { timeout, waiting, answers, longest, seed } = patience;
+        let Patience { timeout, waiting, answers, longest, seed, .. } = patience;
         let nanos = |time: Duration| time.as_nanos() as u64;
         let doubled = nanos(timeout).saturating_mul(1 << self.backoff.min(MOST_DOUBLED));
         let spaced = nanos(SPACING).saturating_mul(waiting as u64).saturating_mul(answers.max(1).into());
@@ -233,7 +251,7 @@ mod tests {
     /// The patience of a QP with a probe timeout of 100 us and a local ACK timeout of 67 ms.
     fn patience(waiting: usize, answers: u32, seed: u64) -> Patience {
         let [timeout, longest] = [100, 67_000].map(Duration::from_micros);
-        Patience { timeout, waiting, answers, longest, seed }
+        Patience { timeout, answer_time: timeout / 2, waiting, answers, longest, seed }
     }
 
     #[test]

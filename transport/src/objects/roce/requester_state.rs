@@ -196,6 +196,14 @@ impl RequesterState {
         (self.reads, self.awaited, self.since_ack_req) = (0, 0, 0);
     }
 
+    /// Moves the cursor back behind `work`, the first request, which is a READ. `after` is the
+    /// request behind it.
+    pub(crate) fn go_back_behind_first(&mut self, work: &Work<'_>, mtu: Mtu, after: Option<At>) {
+        let psns = psns(work, mtu);
+        self.cursor = Cursor { at: after, first: self.base.add(psns), sent: 0, ssn: self.ssn.next() };
+        (self.reads, self.awaited, self.since_ack_req) = (1, psns - self.answered(), 0);
+    }
+
     /// Whether the peer's credits do not cover the request at the cursor.
     pub(crate) fn lacks_credit(&self, op: &SendOp) -> bool {
         let number = self.cursor.ssn.next().number();

@@ -284,25 +284,13 @@ impl ResponderState {
             length if length < rest && length % mtu.bytes() == 0 => from + length / mtu.bytes(),
             _ => return false,
         };
-        // Response packets from this one on will be sent anyway.
-        let comes = if resource.then > 0 { resource.then } else { resource.next };
         if resource.state == Pending::Nothing {
             resource.state = Pending::Again;
             self.pending += 1;
-            (resource.to, resource.then) = (to, 0);
-        } else if from >= resource.next && to <= resource.to || from >= comes && resource.goes_to_end() {
-            return true;
-        } else if to < resource.psns && resource.goes_to_end() {
-            (resource.to, resource.then) = (to.min(comes), comes);
+            (resource.from, resource.next, resource.to, resource.then) = (from, from, to, 0);
         } else {
-            // What was to be sent is a part, too. All from the first to the last of both comes.
-            let first = from.min(resource.next);
-            (resource.from, resource.next) = (first, first);
-            resource.to = if resource.goes_to_end() { resource.psns } else { to.max(resource.to) };
-            resource.then = 0;
-            return true;
+            resource.include(from, to);
         }
-        (resource.from, resource.next) = (from, from);
         true
     }
 
@@ -407,9 +395,20 @@ impl Resource {
         (self.state, self.then) = (Pending::Nothing, 0);
     }
 
-    /// Whether the rest of the READ is to be sent up to its end.
-    fn goes_to_end(&self) -> bool {
-        self.to == self.psns || self.then > 0
+    /// Includes response packets that were requested again while others are to be sent.
+    fn include(&mut self, from: u32, to: u32) {
+        if self.then == 0 && self.to == self.psns && to < self.next {
+            // The part goes first. What was to be sent goes on then.
+            (self.from, self.next, self.to, self.then) = (from, from, to, self.next);
+            return;
+        }
+        if from < self.next {
+            (self.from, self.next) = (from, from);
+        }
+        self.to = self.to.max(to);
+        if self.then > 0 && self.to >= self.then {
+            (self.to, self.then) = (self.psns, 0);
+        }
     }
 }
 
@@ -498,7 +497,7 @@ mod tests {
         assert_eq!(send(&mut responder, 3), [(1, false), (2, true), (5, false)]);
         // A part that ends in what comes anyway.
         assert!(responder.read_again(psn(14), &reth(1024, 768), Mtu::M256));
-        assert_eq!(send(&mut responder, 9), [(4, false), (5, true), (6, false), (7, true)]);
+        assert_eq!(send(&mut responder, 9), [(4, false), (5, false), (6, false), (7, true)]);
         // All of it was sent.
         assert!(responder.read_again(psn(15), &reth(1280, 256), Mtu::M256));
         assert!(responder.read_again(psn(12), &reth(512, 256), Mtu::M256));

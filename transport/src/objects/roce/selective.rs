@@ -6,7 +6,7 @@
 
 mod save;
 
-use crate::objects::roce::psn::ahead;
+use crate::objects::roce::psn::{HALF, ahead};
 use vrdma_wire::num::Psn;
 
 /// What a peer does with packets that come ahead of a gap, as far as it has shown that.
@@ -43,14 +43,17 @@ pub(crate) struct SelectiveRepeat {
     misses: u8,
     /// Losses since the peer was last tried, if it drops.
     losses: u8,
+    /// Packets before this PSN were sent again. Until they are answered, answers do not tell to
+    /// which copies they are.
+    unclear: Option<Psn>,
 }
 
 /// What an answer shows.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Shown {
     Nothing,
-    /// The peer holds what comes ahead of a gap.
-    Holds,
+    /// The peer has nothing behind the packet. The next one may be lost, too.
+    NoMore,
     /// The peer seems to have dropped what came ahead of the gap.
     Drops,
 }
@@ -58,7 +61,7 @@ pub(crate) enum Shown {
 /// After this many answers in a row that cover nothing more, everything is sent again.
 ///
 /// If several packets in a row are lost, each of them has such an answer.
-const MISSES: u8 = 3;
+pub(crate) const MISSES: u8 = 3;
 
 /// After this many losses, a peer that drops is tried again. It may be another program by now.
 const LOSSES: u8 = 64;
@@ -71,16 +74,14 @@ impl SelectiveRepeat {
         }
     }
 
-    /// Whether a loss is to be answered by the packet of the gap alone. Otherwise everything is to
+    /// Whether a loss at `una` is to be answered by that packet alone. Otherwise everything is to
     /// be sent again.
-    pub(crate) fn is_alone(&mut self) -> bool {
+    pub(crate) fn is_alone(&mut self, una: Psn) -> bool {
+        if self.is_unclear(una) {
+            return false;
+        }
         match self.ahead {
-            Ahead::Unknown => true,
-            Ahead::Held if self.misses < MISSES => true,
-            Ahead::Held => {
-                (self.ahead, self.misses) = (Ahead::Unknown, 0);
-                false
-            }
+            Ahead::Unknown | Ahead::Held => true,
             Ahead::Dropped => {
                 self.losses += 1;
                 if self.losses == LOSSES {
@@ -91,9 +92,8 @@ impl SelectiveRepeat {
         }
     }
 
-    /// Whether the packet at this PSN was sent again alone, and has no answer so far.
-    pub(crate) fn is_waiting(&self, una: Psn) -> bool {
-        self.alone.is_some_and(|alone| alone.first == una)
+    fn is_unclear(&self, una: Psn) -> bool {
+        self.unclear.is_some_and(|end| (1..HALF).contains(&ahead(end, una)))
     }
 
     /// Records that the packet from `first` to `end` was sent again alone. `next` is the next PSN.
@@ -101,46 +101,51 @@ impl SelectiveRepeat {
         self.alone = Some(Alone { first, end, next, has_response });
     }
 
-    /// Records that everything is sent again.
-    pub(crate) fn all_sent_again(&mut self) {
-        self.alone = None;
+    /// Records that everything before `next` is sent again.
+    pub(crate) fn all_sent_again(&mut self, next: Psn) {
+        (self.alone, self.unclear) = (None, Some(next));
     }
 
-    /// Records that all PSNs before `una` are answered.
+    /// Records an answer that covers all PSNs before `end`.
     #[inline]
-    pub(crate) fn answered(&mut self, una: Psn) -> Shown {
+    pub(crate) fn answered(&mut self, end: Psn) -> Shown {
+        if self.unclear.is_some() && !self.is_unclear(end) {
+            self.unclear = None;
+        }
         match self.alone {
             None => Shown::Nothing,
-            Some(alone) => self.judge(alone, una),
+            Some(alone) => self.judge(alone, end),
         }
     }
 
     #[cold]
-    fn judge(&mut self, alone: Alone, una: Psn) -> Shown {
-        let (covered, length) = (ahead(una, alone.first), ahead(alone.end, alone.first));
-        if covered < length {
+    fn judge(&mut self, alone: Alone, end: Psn) -> Shown {
+        let (covered, length) = (ahead(end, alone.first), ahead(alone.end, alone.first));
+        if covered < length || covered >= HALF {
             // It is a part of the response to a READ.
             return Shown::Nothing;
         }
         if covered > length {
             self.alone = None;
             (self.ahead, self.misses, self.losses) = (Ahead::Held, 0, 0);
-            return Shown::Holds;
+            return Shown::Nothing;
         }
         self.alone = self.alone.filter(|_| alone.has_response);
         if alone.end == alone.next {
             return Shown::Nothing;
         }
-        self.misses = self.misses.saturating_add(1);
-        match self.ahead {
-            _ if alone.has_response => Shown::Nothing,
-            Ahead::Held => Shown::Nothing,
-            Ahead::Unknown | Ahead::Dropped => {
-                if self.misses >= MISSES {
-                    self.ahead = Ahead::Dropped;
-                }
-                Shown::Drops
-            }
+        if alone.has_response {
+            return Shown::Nothing;
         }
+        self.misses += 1;
+        if self.misses < MISSES {
+            return Shown::NoMore;
+        }
+        self.misses = 0;
+        self.ahead = match self.ahead {
+            Ahead::Held => Ahead::Unknown,
+            Ahead::Unknown | Ahead::Dropped => Ahead::Dropped,
+        };
+        Shown::Drops
     }
 }

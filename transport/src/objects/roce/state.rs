@@ -3,7 +3,7 @@
 mod save;
 
 use crate::base::time::{Instant, NEVER};
-use crate::collections::pool::List;
+use crate::collections::pool::{At, List};
 use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
 use crate::objects::roce::early::EarlyResponses;
@@ -13,8 +13,9 @@ use crate::objects::roce::requester_state::RequesterState;
 use crate::objects::roce::responder_state::ResponderState;
 use crate::objects::roce::round_trip::RoundTrip;
 use crate::objects::roce::selective::SelectiveRepeat;
+use crate::verbs::work::Work;
 use core::time::Duration;
-use vrdma_wire::num::Psn;
+use vrdma_wire::num::{Mtu, Psn};
 
 /// The state of a QP whose peer is reached by packets.
 pub(crate) struct RcRoce {
@@ -77,20 +78,26 @@ impl RcRoce {
     }
 
     /// Goes back to retransmit everything outstanding. Its time begins anew when it is sent.
-    pub(crate) fn send_again(&mut self, queue: &List) {
+    ///
+    /// `next` is the next PSN to be sent for the first time.
+    pub(crate) fn send_again(&mut self, next: Psn, queue: &List) {
         self.requester.go_back(queue.head());
         self.round_trip.all_sent_again();
         self.probes.rest();
-        self.selective.all_sent_again();
+        self.selective.all_sent_again(next);
+        // READs are executed again in their order, so what came of later ones does not count.
+        if let Some(early) = &mut self.early {
+            early.clear();
+        }
         (self.deadline, self.left) = (NEVER, None);
     }
 
     /// Goes back to retransmit everything outstanding. The local ACK timeout goes on when it is
     /// sent.
-    pub(crate) fn go_back(&mut self, now: Instant, queue: &List) {
+    pub(crate) fn go_back(&mut self, now: Instant, next: Psn, queue: &List) {
         self.stop_timeout(now);
         let left = self.left;
-        self.send_again(queue);
+        self.send_again(next, queue);
         self.left = left;
     }
 
@@ -99,6 +106,17 @@ impl RcRoce {
     pub(crate) fn send_first_again(&mut self, now: Instant) {
         self.stop_timeout(now);
         self.probes.due = Due::Repeat;
+    }
+
+    /// Goes back to send again what is outstanding behind the first request.
+    ///
+    /// `work` is the first request, a READ. `after` is the request behind it.
+    ///
+    /// `next` is the next PSN to be sent for the first time.
+    pub(crate) fn go_back_behind_first(&mut self, next: Psn, work: &Work<'_>, mtu: Mtu, after: Option<At>) {
+        self.selective.all_sent_again(next);
+        self.requester.go_back_behind_first(work, mtu, after);
+        self.round_trip.all_sent_again();
     }
 
     /// Stops the local ACK timeout until something is sent again.

@@ -2,8 +2,9 @@
 
 use crate::base::inter_worker::InterWorkerPayload;
 use crate::base::memory::Region;
-use crate::base::time::{Instant, NEVER};
+use crate::base::time::{Instant, NEVER, ack_timeout};
 use crate::message::ctx::QpCtx;
+use crate::objects::qp::requester::Wait;
 use crate::objects::roce::early::{EarlyResponses, HeldData, HeldResponse};
 use crate::objects::roce::packet::ResponseData;
 use crate::objects::roce::psn::ahead;
@@ -39,8 +40,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if self.conn.is_near {
             return self.try_again(now, Cause::Lost);
         }
-        let held = to_hold(aeth, response).filter(|_| self.is_of_a_request(psn, &response));
-        let Some(held) = held else {
+        let is_later = self.place_among_requests(psn, &response);
+        let (Some(held), Some(is_later)) = (to_hold(aeth, response), is_later) else {
             self.counters.drop_response_odd += 1;
             return;
         };
@@ -50,16 +51,27 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.counters.drop_response_old += 1;
             return self.conn.probes.heard(now);
         }
-        if early.hold(psn, held) {
-            early.executed_to(una, psn);
-        } else {
+        early.executed_to(una, psn);
+        // A READ that is asked for again is executed again, and later ones have to be after it.
+        if early.waits(una) && is_later && held.is_of_read() {
+            self.counters.drop_response_future += 1;
+        } else if !early.hold(psn, held) {
             self.counters.drop_reorder += 1;
+        } else {
+            self.peer_is_alive(now);
         }
-        // The peer answers, though not the oldest request first.
-        if self.conn.deadline != NEVER {
+        self.conn.round_trip.all_sent_again();
+        self.response_is_missing(now);
+    }
+
+    /// Restarts the local ACK timeout, because the peer answers, though not the oldest request
+    /// first. Without progress, a request still ends after as many timeouts as the QP allows.
+    fn peer_is_alive(&mut self, now: Instant) {
+        let Some(timeout) = ack_timeout(self.qp.attr().timeout) else { return };
+        let last = self.conn.probes.silent_since() + timeout * (u32::from(self.qp.requester.retry_cnt) + 1);
+        if self.qp.requester.wait == Wait::No && self.conn.deadline != NEVER && now + timeout <= last {
             self.restart_deadline(now);
         }
-        self.response_is_missing(now);
     }
 
     /// Returns what came ahead of a missing response.
@@ -69,9 +81,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.conn.early.get_or_insert_with(new)
     }
 
-    /// Whether a response is to an outstanding request that has one. What is held leaves when its
-    /// request is answered, so nothing else may be held.
-    fn is_of_a_request(&mut self, psn: Psn, response: &ResponseData<'_, R>) -> bool {
+    /// Returns whether a response is to a READ or atomic behind the first one, or `None` if it
+    /// fits no outstanding request. What is held leaves when its request is answered, so nothing
+    /// else may be held.
+    fn place_among_requests(&mut self, psn: Psn, response: &ResponseData<'_, R>) -> Option<bool> {
         let QpCtx { qp, requests, conn, send_scratch, .. } = self;
         let has_parts = conn.early.as_ref().is_some_and(|early| early.has_parts());
         let (mut at, mut first) = (qp.requester.queue.head(), conn.requester.first());
@@ -80,11 +93,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             let (count, from) = (psns(&send.work(), qp.path_mtu), ahead(psn, first));
             if from < count {
                 let fit = match_response(&send, response, (from, qp.path_mtu.bytes()), has_parts);
-                return matches!(fit, Fit::Offset(_));
+                return matches!(fit, Fit::Offset(_)).then_some(at != qp.requester.queue.head());
             }
             (at, first) = (requests.send_after(request), first.add(count));
         }
-        false
+        None
     }
 
     /// Asks for the oldest response again, if it counts as lost.
@@ -99,7 +112,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Takes the responses that came ahead of the one with PSN `came`, which has come now.
     #[inline]
     pub(super) fn take_early(&mut self, now: Instant, came: Psn) {
-        if self.conn.early.is_some() {
+        if self.conn.early.as_ref().is_some_and(|early| !early.is_idle()) {
             self.go_on_from(now, came);
         }
     }
@@ -132,7 +145,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             }
         }
         if count > 0 {
-            self.progressed(now, count);
+            self.progressed(now, count, self.conn.requester.una);
         }
         let una = self.conn.requester.una;
         if self.early(now).went_on(now, una) {

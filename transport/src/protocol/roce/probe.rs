@@ -21,8 +21,9 @@ use crate::protocol::roce::retry::Cause;
 use crate::protocol::roce::slices::{next_slice, packet_payload};
 use crate::verbs::attr::QpState;
 use crate::verbs::completion::Sink;
-use crate::verbs::op::DataDirection;
+use crate::verbs::op::Answer;
 use core::time::Duration;
+use vrdma_wire::num::Psn;
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Handles the expiry of the QP's timer.
@@ -59,7 +60,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     ///
     /// Packets to other engines of this process are not lost on the way. A QP without a local ACK
     /// timeout waits for ever, as its program asked for.
-    fn longest_silence(&self) -> Option<Duration> {
+    pub(super) fn longest_silence(&self) -> Option<Duration> {
         let is_on_the_wire = !self.conn.is_near && !self.conn.stays_here;
         ack_timeout(self.qp.attr().timeout).filter(|_| is_on_the_wire)
     }
@@ -69,6 +70,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let Some(longest) = self.longest_silence() else { return NEVER };
         let patience = Patience {
             timeout: self.conn.round_trip.probe_timeout(),
+            answer_time: self.conn.round_trip.answer_time(),
             // The QP's own timer may just have expired.
             waiting: self.schedule.deadlines.waiting(self.place.device).max(1),
             answers: self.answers_to_probe(),
@@ -130,8 +132,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
     }
 
-    /// Records that more PSNs were answered.
-    pub(super) fn answer_came(&mut self, now: Instant) {
+    /// Records that more PSNs were answered. The answer covers all before `covered`.
+    pub(super) fn answer_came(&mut self, now: Instant, covered: Psn) {
         let roce = &mut *self.conn;
         roce.left = None;
         let una = roce.requester.una;
@@ -140,13 +142,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.peers.took(self.qp.dgid, estimate);
         }
         let ahead = roce.selective.ahead;
-        let shown = roce.selective.answered(una);
-        if roce.selective.ahead != ahead {
-            self.peers.does(self.qp.dgid, roce.selective.ahead);
-        }
-        let may_be_earlier = roce.probes.answered(now, una, is_measured);
+        let shown = roce.selective.answered(covered);
+        self.tell_device(ahead);
+        let may_be_earlier = self.conn.probes.answered(now, una, is_measured);
         if una == self.qp.requester.psn {
-            roce.probes.at = NEVER;
+            self.conn.probes.at = NEVER;
             return self.set_deadline(None);
         }
         if self.conn.requester.next() == una {
@@ -158,8 +158,17 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.conn.probes.at = self.silence_end();
         }
         self.restart_deadline(now);
-        if shown == Shown::Drops {
-            self.try_again(now, Cause::Dropped);
+        match shown {
+            Shown::Nothing => {}
+            Shown::NoMore => self.try_again(now, Cause::More),
+            Shown::Drops => self.try_again(now, Cause::Dropped),
+        }
+    }
+
+    /// Tells the device what the peer does with packets ahead of a gap, if that was `before`.
+    pub(super) fn tell_device(&mut self, before: Ahead) {
+        if self.conn.selective.ahead != before {
+            self.peers.does(self.qp.dgid, self.conn.selective.ahead);
         }
     }
 
@@ -240,11 +249,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let mtu = qp.path_mtu.bytes();
         let mut slice = next_slice(&work, state.answered(), psns(&work, qp.path_mtu), (mtu, 1));
         // A peer that holds is most likely one that gives parts of READs, too.
-        let may_ask_part = work.row.data == DataDirection::Back
-            && self.conn.selective.ahead == Ahead::Held
-            && !self.conn.probes.is_asked();
-        let gap = self.conn.early.as_ref().filter(|early| may_ask_part && !early.is_empty());
-        let missing = gap.map_or(slice.psns, |early| early.missing(state.una, slice.psns));
+        let is_read = work.row.answer == Answer::Data;
+        let gap = self.conn.early.as_ref().filter(|early| !early.is_empty());
+        let may_ask_part = is_read && self.conn.selective.ahead == Ahead::Held;
+        let part = gap.filter(|early| may_ask_part && !(is_probe && early.waits(state.una)));
+        let missing = part.map_or(slice.psns, |early| early.missing(state.una, slice.psns));
         let is_part = missing < slice.psns;
         if is_part {
             (slice.psns, slice.length) = (missing, missing * mtu);
@@ -271,22 +280,48 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             }
         }
         match (sent, is_probe) {
-            (false, _) => probes.failed(allowance.now),
+            (false, true) => probes.failed(allowance.now),
+            // The request fails when all is sent again.
+            (false, false) => {
+                let queue = &qp.requester.queue;
+                self.conn.go_back(allowance.now, qp.requester.psn, queue);
+                return true;
+            }
             (true, true) => {
                 counters.roce_adp_retrans += 1;
                 probes.sent(allowance.now, next);
             }
             (true, false) => {
                 probes.repeated(allowance.now);
+                round_trip.all_sent_again();
                 // What is missing behind a gap in the responses is not the peer's doing.
                 if !is_gap {
                     selective.sent(una, end, next, work.row.has_response());
                 }
             }
         }
+        if is_gap && is_read {
+            self.read_again_behind_first();
+        }
         self.conn.probes.at = self.silence_end();
         self.go_on_with_timeout(allowance.now);
         true
+    }
+
+    /// Has READs behind the first request executed again after it, because that is a READ which is
+    /// executed again now. READs are executed in their order (IBTA 10.8.3.3).
+    fn read_again_behind_first(&mut self) {
+        let QpCtx { qp, requests, conn, .. } = self;
+        let queue = &qp.requester.queue;
+        let Some(first) = requests.first_send(queue) else { return };
+        let (work, mtu) = (first.work(), qp.path_mtu);
+        if let Some(early) = &mut conn.early {
+            early.forget_reads(conn.requester.first().add(psns(&work, mtu)));
+        }
+        if conn.requester.reads > 1 {
+            let after = queue.head().and_then(|at| requests.send_after(at));
+            conn.go_back_behind_first(qp.requester.psn, &work, mtu, after);
+        }
     }
 
     /// Lets the local ACK timeout go on, if it was stopped until something is sent again.

@@ -33,7 +33,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             Response::Ack(Aeth { syndrome, msn }) => match syndrome {
                 Syndrome::Ack(credits) => {
                     self.credited(msn, credits);
-                    if self.acknowledge(now, psn.add(1)) {
+                    if self.acknowledge(now, psn.add(1), psn.add(1)) {
                         self.go_on_sending();
                     } else {
                         self.acknowledged_early(now, psn.add(1));
@@ -92,7 +92,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 
     /// Handles an RNR NAK for the request at `psn`. It acknowledges all requests before it.
     fn receive_rnr_nak(&mut self, now: Instant, psn: Psn, timer: RnrTimer) {
-        match self.acknowledge(now, psn) {
+        match self.acknowledge(now, psn, psn) {
             true => self.wait_for_receive(now, rnr_delay(timer.code())),
             false => self.try_again(now, Cause::Lost),
         }
@@ -103,7 +103,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let roce = &mut *self.conn;
         // A NAK from an engine of this process is never stale or forged.
         roce.requester.retransmitted &= !roce.is_near;
-        let there = self.acknowledge(now, psn);
+        let there = self.acknowledge(now, psn, psn);
         if !there {
             self.try_again(now, Cause::Lost);
         }
@@ -128,9 +128,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Acknowledges all PSNs before `end`, and ends the requests that have no responses of their
     /// own.
     ///
-    /// If a request among them has a response of its own, that response is missing. This returns
-    /// false then.
-    fn acknowledge(&mut self, now: Instant, end: Psn) -> bool {
+    /// The answer that says so covers all before `covered`. If a request among them has a response
+    /// of its own, that response is missing. This returns false then.
+    fn acknowledge(&mut self, now: Instant, end: Psn, covered: Psn) -> bool {
         let mut progress = 0;
         let mut lost = false;
         while let Some(send) = self.requests.first_send(&self.qp.requester.queue) {
@@ -148,19 +148,19 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             }
         }
         if progress > 0 {
-            self.progressed(now, progress);
+            self.progressed(now, progress, covered);
         }
         !lost
     }
 
-    /// Records that `count` more PSNs were answered.
-    pub(super) fn progressed(&mut self, now: Instant, count: u32) {
+    /// Records that `count` more PSNs were answered. The answer covers all before `covered`.
+    pub(super) fn progressed(&mut self, now: Instant, count: u32, covered: Psn) {
         let state = &mut self.conn.requester;
         state.retransmitted = false;
         state.widen(count);
         self.qp.requester.refresh_retries();
         self.qp.requester.wait = Wait::No;
-        self.answer_came(now);
+        self.answer_came(now, covered);
     }
 
     fn credited(&mut self, msn: AethMsn, credits: Credits) {
@@ -193,7 +193,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Handles a response with data, to a READ or an atomic. It acknowledges all requests before
     /// its own.
     fn receive_data(&mut self, now: Instant, psn: Psn, aeth: Option<Aeth>, response: ResponseData<'_, R>) {
-        if !self.acknowledge(now, psn) {
+        if !self.acknowledge(now, psn, psn.add(1)) {
             return self.responded_early(now, psn, aeth, response);
         }
         let came = self.conn.requester.una;
@@ -202,7 +202,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 if last {
                     self.end_first();
                 }
-                self.progressed(now, psns);
+                self.progressed(now, psns, came.add(psns));
                 self.take_early(now, came);
                 self.go_on_sending();
             }

@@ -22,6 +22,9 @@ pub(super) enum Cause {
     Gap,
     /// The peer has answered after a probe, but not all, and nothing more comes.
     Silence,
+    /// The peer has nothing behind a packet that was sent again alone. The next one may be lost,
+    /// too.
+    More,
     /// The peer has dropped what came behind a packet that was sent again alone.
     Dropped,
 }
@@ -67,8 +70,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         let timeout = ack_timeout(self.qp.attr().timeout);
         let is_obeyed = match cause {
-            Cause::Timeout | Cause::Dropped => true,
-            Cause::Silence if !roce.selective.is_waiting(state.una) => true,
+            Cause::Timeout | Cause::More | Cause::Dropped => true,
+            Cause::Silence if !roce.probes.has_gone_back() => true,
             Cause::Nak if !state.retransmitted => true,
             Cause::Silence | Cause::Nak => {
                 let (answer_time, longest) = (roce.round_trip.answer_time(), timeout.unwrap_or(SLOW_CHECK));
@@ -88,12 +91,14 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let is_spent = match cause {
             Cause::Timeout => timeout.is_some(),
             Cause::Nak => timeout.is_none() && !roce.is_near,
-            Cause::Lost | Cause::Gap | Cause::Silence | Cause::Dropped => false,
+            Cause::Lost | Cause::Gap | Cause::Silence | Cause::More | Cause::Dropped => false,
         };
         if is_spent && let Err(status) = self.qp.requester.spend_retry() {
             return self.fail_first(status);
         }
+        let ahead = self.conn.selective.ahead;
         let is_alone = self.is_first_enough(cause);
+        self.tell_device(ahead);
         let roce = &mut *self.conn;
         let state = &mut roce.requester;
         state.retransmitted = cause != Cause::Timeout;
@@ -113,8 +118,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         // engine of this process is known to exist, and reports what it lacks: a ring was full, or
         // a pinned region was revoked.
         match cause == Cause::Timeout || roce.is_near {
-            true => roce.send_again(&self.qp.requester.queue),
-            false => roce.go_back(now, &self.qp.requester.queue),
+            true => roce.send_again(self.qp.requester.psn, &self.qp.requester.queue),
+            false => roce.go_back(now, self.qp.requester.psn, &self.qp.requester.queue),
         }
         self.make_turn_due();
     }
@@ -123,19 +128,21 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// have what came behind it.
     fn is_first_enough(&mut self, cause: Cause) -> bool {
         let state = &self.conn.requester;
-        if self.conn.is_near || ahead(state.next(), state.una) == 1 {
+        // Without probes, a packet that is lost again would not be missed.
+        if self.longest_silence().is_none() || ahead(state.next(), state.una) == 1 {
             return false;
         }
         let selective = &mut self.conn.selective;
         match cause {
             Cause::Timeout | Cause::Dropped | Cause::Lost => false,
             Cause::Gap => true,
-            Cause::Silence => selective.ahead == Ahead::Held && selective.is_alone(),
+            Cause::More => true,
+            Cause::Silence => selective.ahead == Ahead::Held && selective.is_alone(state.una),
             Cause::Nak => {
                 let first = self.requests.first_send(&self.qp.requester.queue);
                 let is_response = first.is_some_and(|first| first.work().row.has_response());
                 // The answer to a READ does not show what became of the packets behind it.
-                (selective.ahead == Ahead::Held || !is_response) && selective.is_alone()
+                (selective.ahead == Ahead::Held || !is_response) && selective.is_alone(state.una)
             }
         }
     }
@@ -150,7 +157,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             Ok(()) => {
                 self.qp.requester.wait = Wait::Receive;
                 self.conn.requester.retransmitted = false;
-                self.conn.send_again(&self.qp.requester.queue);
+                self.conn.send_again(self.qp.requester.psn, &self.qp.requester.queue);
                 self.set_deadline(Some(now + delay));
             }
             Err(status) => self.fail_first(status),

@@ -77,6 +77,8 @@ pub struct SelectiveRepeat {
     pub misses: u8,
     /// Losses since the peer was last tried, if it drops.
     pub losses: u8,
+    /// Packets before this PSN were sent again, and are not answered.
+    pub unclear: Option<u32>,
 }
 
 /// A packet that was sent again alone.
@@ -126,6 +128,8 @@ pub struct EarlyResponses {
     pub period: u64,
     /// PSN of the last gap that was asked for and filled, and how late its response came.
     pub suspect: Option<(u32, Lateness)>,
+    /// Whether the response of the gap before that one came again.
+    pub was_late: bool,
     /// Whether a part of a READ was ever asked for again.
     pub has_parts: bool,
 }

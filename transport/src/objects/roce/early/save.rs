@@ -40,7 +40,7 @@ impl HeldResponse {
 impl EarlyResponses {
     /// Returns the record of the responses.
     pub(crate) fn save(&self) -> record::EarlyResponses {
-        let EarlyResponses { held, memory: _, executed, gap, tolerance, suspect, has_parts } = self;
+        let EarlyResponses { held, memory: _, executed, gap, tolerance, suspect, was_late, has_parts } = self;
         let Gap { extent, since, asked } = *gap;
         let Tolerance { limit, seen, since: period } = *tolerance;
         record::EarlyResponses {
@@ -53,6 +53,7 @@ impl EarlyResponses {
             seen: seen.save(),
             period: period.0,
             suspect: suspect.map(|(psn, late)| (psn.number(), late.save())),
+            was_late: *was_late,
             has_parts: *has_parts,
         }
     }
@@ -88,7 +89,16 @@ impl EarlyResponses {
         let to_psn_of = |psn: Option<u32>| psn.map(to_psn).transpose();
         early.executed = to_psn_of(*executed)?;
         early.gap = Gap { extent: *extent, since: Instant(*since), asked: to_psn_of(*asked)? };
-        (early.tolerance, early.suspect, early.has_parts) = (tolerance, suspect, record.has_parts);
+        (early.tolerance, early.suspect) = (tolerance, suspect);
+        (early.was_late, early.has_parts) = (record.was_late, record.has_parts);
+        // What is held was executed, and is outstanding. So is what was asked for.
+        let outstanding = 1..=ahead(next, una);
+        let is_possible = |end: &Psn| outstanding.contains(&ahead(*end, una));
+        let furthest = held.iter().map(|held| ahead(Psn::truncate(held.psn), una)).max();
+        let executed = early.executed.map(|end| ahead(end, una));
+        if !early.executed.iter().chain(&early.gap.asked).all(is_possible) || executed < furthest {
+            return Err(Violation::Early);
+        }
         Ok(early)
     }
 }

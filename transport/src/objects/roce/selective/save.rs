@@ -1,7 +1,8 @@
 //! Selective repeat in the record.
 
-use super::{Ahead, Alone, LOSSES, SelectiveRepeat};
+use super::{Ahead, Alone, LOSSES, MISSES, SelectiveRepeat};
 use crate::save::{Violation, record, to_psn};
+use vrdma_wire::num::Psn;
 
 impl Ahead {
     /// Returns the record of what a peer does.
@@ -26,25 +27,27 @@ impl Ahead {
 impl SelectiveRepeat {
     /// Returns the record of what a QP knows.
     pub(crate) fn save(&self) -> record::SelectiveRepeat {
-        let SelectiveRepeat { ahead, alone, misses, losses } = *self;
+        let SelectiveRepeat { ahead, alone, misses, losses, unclear } = *self;
         let alone = alone.map(|Alone { first, end, next, has_response }| record::Alone {
             first: first.number(),
             end: end.number(),
             next: next.number(),
             has_response,
         });
-        record::SelectiveRepeat { ahead: ahead.save(), alone, misses, losses }
+        let unclear = unclear.map(Psn::number);
+        record::SelectiveRepeat { ahead: ahead.save(), alone, misses, losses, unclear }
     }
 
     /// Restores what a QP knows.
     pub(crate) fn restore(record: &record::SelectiveRepeat) -> Result<SelectiveRepeat, Violation> {
-        let record::SelectiveRepeat { ahead, alone, misses, losses } = *record;
+        let record::SelectiveRepeat { ahead, alone, misses, losses, unclear } = *record;
         let alone = alone.map(|record::Alone { first, end, next, has_response }| {
             Ok(Alone { first: to_psn(first)?, end: to_psn(end)?, next: to_psn(next)?, has_response })
         });
-        if losses >= LOSSES {
+        if losses >= LOSSES || misses >= MISSES {
             return Err(Violation::Probe);
         }
-        Ok(SelectiveRepeat { ahead: Ahead::restore(ahead), alone: alone.transpose()?, misses, losses })
+        let (ahead, unclear) = (Ahead::restore(ahead), unclear.map(to_psn).transpose()?);
+        Ok(SelectiveRepeat { ahead, alone: alone.transpose()?, misses, losses, unclear })
     }
 }

@@ -58,6 +58,11 @@ impl RcRoce {
         let (una, next) = (requester.una, qp.requester.psn);
         let early = record.early.as_ref();
         let early = early.map(|early| EarlyResponses::restore(early, (una, next), qp.path_mtu));
+        let waits = early.as_ref().is_some_and(|early| early.as_ref().is_ok_and(|early| !early.is_empty()));
+        let first = requests.first_send(&qp.requester.queue);
+        if waits && !first.is_some_and(|first| first.work().row.has_response()) {
+            return Err(Violation::Early);
+        }
         Ok(RcRoce {
             requester,
             responder: ResponderState::restore(&record.responder, qp)?,
