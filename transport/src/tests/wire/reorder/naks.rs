@@ -226,7 +226,7 @@ fn a_packet_that_waits_for_a_receive_has_no_nak() {
     engine.poll(at, u64::MAX, log);
     engine.transmit(at, 100, cable, log);
     assert!(engine.has_questions() && engine.poll_timeout().is_none());
-    assert_eq!((cable.frames.len(), net.hosts[B].counters().naks_sequence), (0, 1));
+    assert_eq!((cable.frames.len(), net.hosts[B].counters().naks_sequence), (0, 2));
     net.post_recv(B, 20, &[b.sge(100, 8)]);
     net.run();
     assert_eq!(net.hosts[A].statuses(), [(2, Success), (3, Success)]);
