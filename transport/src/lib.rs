@@ -78,14 +78,15 @@
 //!    everything. A NAK that ends the connection takes the QP to ERR, and is the last packet that
 //!    it sends.
 //! 6. A response ends all requests that it covers, in order. The response to a READ or an atomic
-//!    also acknowledges the requests before it. A response that shows an earlier one missing, a NAK
-//!    for a gap, or the timeout moves the cursor back to the oldest unanswered PSN. (A READ then
-//!    asks for the rest only.) Timeouts without progress happen as often as `retry_cnt` allows.
-//!    After an RNR NAK the cursor goes back when the RNR time is over, as often as `rnr_retry`
-//!    allows.
+//!    also acknowledges the requests before it. Responses ahead of a missing one are held. That one
+//!    is asked for alone, and after a NAK for a gap its packet is sent alone. If the peer has
+//!    dropped what came behind it, the cursor goes back to the oldest unanswered PSN. (A READ then
+//!    asks for the rest only.) So it does after a timeout. Timeouts without progress happen as
+//!    often as `retry_cnt` allows. After an RNR NAK the cursor goes back when the RNR time is over,
+//!    as often as `rnr_retry` allows.
 //! 7. A peer that is silent for longer than its usual round-trip time gets a *probe*: the oldest
-//!    packet without an answer, alone. The answer tells how far the peer has come. If it shows a
-//!    loss, the cursor goes back.
+//!    packet without an answer, alone. The answer tells how far the peer has come, and may show a
+//!    loss.
 //!
 //! While the link is down, packets are still made, and are lost. Timeouts therefore run as usual.
 //! When the link is up again, connections retransmit at once.
@@ -242,12 +243,10 @@
 //!   acknowledgments.
 //! * iWARP between two QPs of one engine without FPDUs: `protocol/local.rs`. Today guests of one
 //!   worker use `streams/user_tcp/loopback.rs` of the backend.
-//! * DCQCN: `objects/roce/requester_state.rs` (a rate beside the window), `protocol/roce/mod.rs`
-//!   and `protocol/roce/retry.rs` (a third deadline). QPs wait in `agenda/schedule/delays.rs`.
-//!   Marks arrive in `protocol/roce/responder_rx.rs` and `protocol/uc/roce.rs`. Notifications pass
-//!   through `engine/arrive.rs` and `protocol/roce/responder_tx.rs`.
-//! * Selective repeat: the requester's files in `protocol/roce/`. The responder holds packets ahead
-//!   of a gap already (`protocol/roce/reorder.rs`).
+//! * Rates by delay, where no switch marks packets: `objects/roce/reaction_point.rs`, with the times
+//!   of `objects/roce/round_trip.rs`.
+//! * Acknowledges that name all held packets (SACK): `protocol/roce/gap.rs` at the responder, and
+//!   `objects/roce/selective.rs` and `protocol/roce/retry.rs` at the requester.
 //!
 //! Each feature also changes the record, in the `save.rs` beside the state that it adds. The name
 //! of an operation is in `save/record/request.rs`. A new name changes the version of the format

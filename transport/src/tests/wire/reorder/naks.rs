@@ -216,6 +216,7 @@ fn a_packet_that_waits_for_a_receive_has_no_nak() {
     net.post(A, 3, write_to(b.remote(0)), Payload::Inline(b"next"));
     net.work(A);
     let later: Vec<_> = net.hosts[A].cable.frames.drain(..).collect();
+    let before = net.hosts[B].counters().naks_sequence;
     bring(&mut net, &later, [1]);
     net.work(B);
     let at = net.hosts[B].engine.poll_timeout().expect("a NAK is due later");
@@ -226,10 +227,10 @@ fn a_packet_that_waits_for_a_receive_has_no_nak() {
     engine.poll(at, u64::MAX, log);
     engine.transmit(at, 100, cable, log);
     assert!(engine.has_questions() && engine.poll_timeout().is_none());
-    assert_eq!((cable.frames.len(), net.hosts[B].counters().naks_sequence), (0, 2));
+    assert_eq!((cable.frames.len(), net.hosts[B].counters().naks_sequence), (0, before));
     net.post_recv(B, 20, &[b.sge(100, 8)]);
     net.run();
     assert_eq!(net.hosts[A].statuses(), [(2, Success), (3, Success)]);
     assert_eq!((b.memory.bytes(0, 4), b.memory.bytes(100, 4)), (b"next".to_vec(), b"send".to_vec()));
-    assert_eq!(net.hosts[B].counters().naks_sequence, 1);
+    assert_eq!(net.hosts[B].counters().naks_sequence, before);
 }
