@@ -243,8 +243,8 @@
 //!   acknowledgments.
 //! * iWARP between two QPs of one engine without FPDUs: `protocol/local.rs`. Today guests of one
 //!   worker use `streams/user_tcp/loopback.rs` of the backend.
-//! * Rates by delay, where no switch marks packets: `objects/roce/reaction_point.rs`, with the times
-//!   of `objects/roce/round_trip.rs`.
+//! * Rates by delay, where no switch marks packets: `objects/roce/reaction_point.rs`, with the
+//!   times of `objects/roce/round_trip.rs`.
 //! * Acknowledges that name all held packets (SACK): `protocol/roce/gap.rs` at the responder, and
 //!   `objects/roce/selective.rs` and `protocol/roce/retry.rs` at the requester.
 //!

@@ -383,6 +383,29 @@ impl<R: Region> Engine<R> {
         }
     }
 
+    /// Executes what a QP holds ahead of a gap that is filled, in its turn for answers. Returns the
+    /// number of packets.
+    fn execute_in_turn(&mut self, now: Instant, place: QpRef, sink: &mut impl Sink) -> usize {
+        // The other half is for answers.
+        let most = self.core.schedule.wire.credit(place.device) / 2;
+        let (count, cost) = self.execute_early(now, place, most, sink);
+        self.core.schedule.wire.spend(place.device, Direction::Answers, cost);
+        count
+    }
+
+    /// Records how many bytes of frames a QP with a rate has sent in its turn.
+    fn took_paced_turn(
+        &mut self,
+        now: Instant,
+        (place, direction): (QpRef, Direction),
+        framed: u64,
+        sink: &mut impl Sink,
+    ) {
+        if let Some(mut borrowed) = self.core.borrow(place, sink) {
+            paced(&mut borrowed, now, direction, framed);
+        }
+    }
+
     /// Gives QPs their turns. Returns how many packets they sent.
     fn give_turns(
         &mut self,
@@ -417,20 +440,17 @@ impl<R: Region> Engine<R> {
                 // A suspended device's QPs get their turns when the device goes on.
                 continue;
             }
+            // This comes before the rate, which is for the answers to it, too.
+            if direction == Direction::Answers && borrowed.holds_early() {
+                spent += self.execute_in_turn(now, place, sink);
+                borrowed = self.core.known(place, sink);
+            }
             let pace = pace(&mut borrowed, now, direction);
             if let Pace::Waits(at) = pace {
                 *borrowed.qp.due(direction) = true;
                 self.postpone(now, (place, direction), at);
                 spent += 1;
                 continue;
-            }
-            if direction == Direction::Answers && borrowed.holds_early() {
-                // The other half is for answers.
-                let most = borrowed.schedule.wire.credit(place.device) / 2;
-                let (count, cost) = self.execute_early(now, place, most, sink);
-                self.core.schedule.wire.spend(place.device, direction, cost);
-                spent += count;
-                borrowed = self.core.known(place, sink);
             }
             let (left, credit) = (budget.saturating_sub(spent), borrowed.schedule.wire.credit(place.device));
             let mut outlet = Metered::new(outlet, credit, limit, pace);
@@ -475,10 +495,8 @@ impl<R: Region> Engine<R> {
             if limit.is_some() {
                 self.moved_by_port(place, direction, moved);
             }
-            if pace != Pace::Free
-                && let Some(mut borrowed) = self.core.borrow(place, sink)
-            {
-                paced(&mut borrowed, now, direction, framed);
+            if pace != Pace::Free {
+                self.took_paced_turn(now, (place, direction), framed, sink);
             }
             sent += packets;
             // A turn without packets counts too, or this loop would not end. Copied datagrams count

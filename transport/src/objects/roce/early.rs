@@ -208,8 +208,9 @@ impl EarlyResponses {
     }
 
     /// Forgets the data of READs from `first` on. The READ before them is executed again, and they
-    /// have to be executed after it.
+    /// are asked for again to be executed after it.
     pub(crate) fn forget_reads(&mut self, first: Psn) {
+        self.executed = None;
         let memory = &mut self.memory;
         self.held.retain(|&psn, response| {
             let is_stale = response.is_of_read() && ahead(Psn::truncate(psn), first) < HALF;
@@ -426,12 +427,20 @@ mod tests {
         early.came(Instant(9000), psn(3));
         assert!(early.take(psn(4)).is_some() && !early.went_on(Instant(9000), psn(5)));
         early.repeated(psn(3));
-        for more in 6..8 {
+        assert!(
+            early.hold(psn(6), response(1)) && early.came_ahead(Instant(9000), psn(5)),
+            "once is no proof"
+        );
+        early.asked(psn(6), false);
+        early.came(Instant(9000), psn(5));
+        assert!(early.take(psn(6)).is_some() && !early.went_on(Instant(9000), psn(7)));
+        early.repeated(psn(5));
+        for more in 8..10 {
             assert!(early.hold(psn(more), response(1)));
-            assert!(!early.came_ahead(Instant(9000), psn(5)), "one that was overtaken by one came late");
+            assert!(!early.came_ahead(Instant(9000), psn(7)), "one that was overtaken by one came late");
         }
-        assert!(early.hold(psn(8), response(1)));
-        assert!(early.came_ahead(Instant(9000), psn(5)));
-        assert!(early.came_ahead(Instant(9000 + 20_000), psn(5)), "time counts, too");
+        assert!(early.hold(psn(10), response(1)));
+        assert!(early.came_ahead(Instant(9000), psn(7)));
+        assert!(early.came_ahead(Instant(9000 + 20_000), psn(7)), "time counts, too");
     }
 }

@@ -402,6 +402,10 @@ impl Resource {
             (self.from, self.next, self.to, self.then) = (from, from, to, self.next);
             return;
         }
+        if self.then > 0 && from >= self.then {
+            // It comes with the rest.
+            return;
+        }
         if from < self.next {
             (self.from, self.next) = (from, from);
         }

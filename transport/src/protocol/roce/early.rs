@@ -9,8 +9,9 @@ use crate::objects::roce::early::{EarlyResponses, HeldData, HeldResponse};
 use crate::objects::roce::packet::ResponseData;
 use crate::objects::roce::psn::ahead;
 use crate::objects::roce::requester_state::{Acked, psns};
+use crate::protocol::roce::answered::{Fit, ResponseEffect, match_response};
 use crate::protocol::roce::qp::RoceQp;
-use crate::protocol::roce::requester_rx::{Fit, Taken, match_response};
+
 use crate::protocol::roce::retry::Cause;
 use crate::verbs::completion::{Sink, WcStatus};
 use vrdma_wire::num::Psn;
@@ -51,11 +52,13 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.counters.drop_response_old += 1;
             return self.conn.probes.heard(now);
         }
-        early.executed_to(una, psn);
         // A READ that is asked for again is executed again, and later ones have to be after it.
         if early.waits(una) && is_later && held.is_of_read() {
             self.counters.drop_response_future += 1;
-        } else if !early.hold(psn, held) {
+            return self.conn.probes.heard(now);
+        }
+        early.executed_to(una, psn);
+        if !early.hold(psn, held) {
             self.counters.drop_reorder += 1;
         } else {
             self.peer_is_alive(now);
@@ -128,8 +131,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 (true, _) => {
                     let Some(response) = early.take(una) else { break };
                     match self.take_held(&response) {
-                        Ok(Taken::Part { last, .. }) => last,
-                        Ok(Taken::Nothing | Taken::Lost) => break,
+                        Ok(ResponseEffect::Part { last, .. }) => last,
+                        Ok(ResponseEffect::Nothing | ResponseEffect::Lost) => break,
                         Err(status) => return self.fail_first(status),
                     }
                 }
@@ -154,7 +157,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 
     /// Takes a response that was held, as if it came now.
-    fn take_held(&mut self, response: &HeldResponse) -> Result<Taken, WcStatus> {
+    fn take_held(&mut self, response: &HeldResponse) -> Result<ResponseEffect, WcStatus> {
         let aeth = response.aeth.map(|(msn, credits)| Aeth { syndrome: Syndrome::Ack(credits), msn });
         let data = match &response.data {
             HeldData::Read { last, data } => {

@@ -5,6 +5,7 @@
 //! and [`probe`] asks silent peers how far they have come.
 //! The states are in `objects/roce/`.
 
+mod answered;
 pub(crate) mod congestion;
 mod early;
 mod gap;

@@ -134,9 +134,10 @@ fn a_read_behind_an_atomic_that_is_asked_for_again_is_not_executed_again() {
     net.carry(B, |index, _| index > 0);
     assert_eq!(net.answers(A).len(), 1, "the atomic");
     assert_eq!(a.memory.bytes(8, 8), [0; 8], "the data are held");
+    b.memory.fill(8, b"new data");
     net.settle();
     assert_eq!(net.hosts[A].statuses(), [0, 1].map(|id| (id, Success)));
-    assert_eq!((a.memory.bytes(8, 8), net.hosts[B].counters().duplicates), (b"the data".to_vec(), 1));
+    assert_eq!(a.memory.bytes(8, 8), b"the data");
 }
 
 #[test]
@@ -271,6 +272,7 @@ pub(crate) fn records() -> [Record; 2] {
     net.carry(A, |_, _| true);
     net.work(B);
     net.carry(B, |index, _| ![0, 4].contains(&index));
+    net.work(A);
     let holds = net.hosts[A].engine.save();
     let mut net = Net::connected();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
