@@ -22,7 +22,6 @@ use crate::protocol::roce::slices::{next_slice, packet_payload};
 use crate::verbs::attr::QpState;
 use crate::verbs::completion::Sink;
 use crate::verbs::op::Answer;
-use core::time::Duration;
 use vrdma_wire::num::Psn;
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
@@ -54,15 +53,6 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.counters.timeouts += 1;
             self.try_again(now, Cause::Timeout);
         }
-    }
-
-    /// Returns the local ACK timeout, if probes may be sent before its end.
-    ///
-    /// Packets to other engines of this process are not lost on the way. A QP without a local ACK
-    /// timeout waits for ever, as its program asked for.
-    pub(super) fn longest_silence(&self) -> Option<Duration> {
-        let is_on_the_wire = !self.conn.is_near && !self.conn.stays_here;
-        ack_timeout(self.qp.attr().timeout).filter(|_| is_on_the_wire)
     }
 
     /// Returns until when the next answer is expected, or [`NEVER`].
@@ -162,13 +152,6 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             Shown::Nothing => {}
             Shown::NoMore => self.try_again(now, Cause::More),
             Shown::Drops => self.try_again(now, Cause::Dropped),
-        }
-    }
-
-    /// Tells the device what the peer does with packets ahead of a gap, if that was `before`.
-    pub(super) fn tell_device(&mut self, before: Ahead) {
-        if self.conn.selective.ahead != before {
-            self.peers.does(self.qp.dgid, self.conn.selective.ahead);
         }
     }
 

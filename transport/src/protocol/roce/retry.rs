@@ -124,6 +124,22 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.make_turn_due();
     }
 
+    /// Returns the local ACK timeout, if probes may be sent before its end.
+    ///
+    /// Packets to other engines of this process are not lost on the way. A QP without a local ACK
+    /// timeout waits for ever, as its program asked for.
+    pub(super) fn longest_silence(&self) -> Option<Duration> {
+        let is_on_the_wire = !self.conn.is_near && !self.conn.stays_here;
+        ack_timeout(self.qp.attr().timeout).filter(|_| is_on_the_wire)
+    }
+
+    /// Tells the device what the peer does with packets ahead of a gap, if that was `before`.
+    pub(super) fn tell_device(&mut self, before: Ahead) {
+        if self.conn.selective.ahead != before {
+            self.peers.does(self.qp.dgid, self.conn.selective.ahead);
+        }
+    }
+
     /// Whether only the oldest packet without an answer is to be sent again, because the peer may
     /// have what came behind it.
     fn is_first_enough(&mut self, cause: Cause) -> bool {

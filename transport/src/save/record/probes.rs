@@ -1,6 +1,5 @@
-//! Round-trip times and probes in the record.
+//! What a queue pair knows of its peer and of losses, in the record.
 
-use super::Lateness;
 use serde::{Deserialize, Serialize};
 
 /// An estimate of a round-trip time (RFC 6298).
@@ -105,6 +104,15 @@ pub enum Ahead {
     Held,
     /// It drops them.
     Dropped,
+}
+
+/// How late a packet came, or may come.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Lateness {
+    /// Packets that overtook it.
+    pub packets: u8,
+    /// Nanoseconds after the first of them.
+    pub time: u32,
 }
 
 /// Responses that came ahead of a missing one. Times are on the caller's clock.

@@ -1,8 +1,8 @@
 //! A queue pair in the record: attributes, and the state of its transport kind.
 
 use super::{
-    AddressVector, EarlyResponses, Message, Mtu, Pending, Place, Probes, QpState, QpType, Receive, RoundTrip,
-    SelectiveRepeat, Send, Tcp, TransportKind, Wait,
+    AddressVector, EarlyResponses, Lateness, Message, Mtu, Pending, Place, Probes, QpState, QpType, Receive,
+    RoundTrip, SelectiveRepeat, Send, Tcp, TransportKind, Wait,
 };
 use serde::{Deserialize, Serialize};
 
@@ -274,15 +274,6 @@ pub struct ReorderBuffer {
     pub repeats: u8,
     /// Whether the peer sends everything again after a NAK.
     pub goes_back: bool,
-}
-
-/// How late a packet came, or may come.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Lateness {
-    /// Packets that overtook it.
-    pub packets: u8,
-    /// Nanoseconds after the first of them.
-    pub time: u32,
 }
 
 /// The requester's state.
