@@ -207,16 +207,17 @@ impl EarlyResponses {
         (self.executed, self.gap) = (None, NO_GAP);
     }
 
-    /// Forgets the data of READs from `first` on. The READ before them is executed again, and they
-    /// are asked for again to be executed after it.
-    pub(crate) fn forget_reads(&mut self, first: Psn) {
-        self.executed = None;
+    /// Forgets what came for requests from `first` on. The READ before them is executed again, and
+    /// they are asked for again, so that READs are executed after it.
+    pub(crate) fn forget_from(&mut self, first: Psn) {
         let memory = &mut self.memory;
+        let is_before = |psn: Psn| ahead(psn, first) >= HALF;
         self.held.retain(|&psn, response| {
-            let is_stale = response.is_of_read() && ahead(Psn::truncate(psn), first) < HALF;
-            memory.give(if is_stale { response.cost() } else { 0 });
-            !is_stale
+            let stays = is_before(Psn::truncate(psn));
+            memory.give(if stays { 0 } else { response.cost() });
+            stays
         });
+        self.executed = self.executed.map(|end| if is_before(end) { end } else { first });
     }
 
     /// Whether the READ at `una` was asked for again, and has not been answered so far.

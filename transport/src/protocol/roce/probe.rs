@@ -300,7 +300,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let (work, mtu) = (first.work(), qp.path_mtu);
         if conn.requester.reads > 1 {
             if let Some(early) = &mut conn.early {
-                early.forget_reads(conn.requester.first().add(psns(&work, mtu)));
+                early.forget_from(conn.requester.first().add(psns(&work, mtu)));
             }
             let after = queue.head().and_then(|at| requests.send_after(at));
             conn.go_back_behind_first(qp.requester.psn, &work, mtu, after);
