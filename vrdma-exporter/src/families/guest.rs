@@ -211,7 +211,7 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: "guest_reorder_memory",
-        help: "Memory of RoCE requests of peers that are held until a packet before them comes.",
+        help: "Memory of RoCE packets of peers that are held until a packet before them comes.",
         cause: "It stays high: peers that are gone have left gaps. It is given back when others need it.",
         kind: Kind::Gauge,
         quantity: Quantity::Bytes,
