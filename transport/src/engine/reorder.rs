@@ -68,6 +68,7 @@ impl<R: Region> Engine<R> {
         sink: &mut impl Sink,
     ) -> (usize, Cost) {
         let (mut count, mut cost) = (0, 0);
+        let before = self.core.known(place, sink).qp.responder.psn;
         if self.core.is_limited(place.device) {
             self.core.schedule.rates.see(now);
         }
@@ -93,7 +94,7 @@ impl<R: Region> Engine<R> {
                 Fate::Early => unreachable!("it is the expected packet"),
             }
         }
-        self.core.known(place, sink).roce().went_on(now, count);
+        self.core.known(place, sink).roce().went_on(now, before);
         (count, cost)
     }
 

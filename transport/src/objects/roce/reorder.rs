@@ -190,7 +190,11 @@ impl ReorderBuffer {
             let late = Lateness::new(self.gap.extent, self.gap.since, now);
             match self.gap.asked {
                 true => self.suspect = late.map(|late| (self.base, late)),
-                false => late.into_iter().for_each(|late| self.tolerance.learn(late)),
+                false => {
+                    late.into_iter().for_each(|late| self.tolerance.learn(late));
+                    // Without a NAK for this gap, the peer sends no packet of the next one again.
+                    self.goes_back = false;
+                }
             }
         }
         self.base = expected;
@@ -206,6 +210,14 @@ impl ReorderBuffer {
     pub(crate) fn next(&mut self, now: Instant, expected: Psn) -> Option<Box<[u8]>> {
         self.advance(now, expected);
         self.take(expected)
+    }
+
+    /// Records that the packet with PSN `psn` has come, and that a NAK for it has not left. The
+    /// peer will never see that NAK.
+    pub(crate) fn nak_is_withdrawn(&mut self, psn: Psn) {
+        if psn == self.base {
+            self.gap.asked = false;
+        }
     }
 
     /// Records a packet that came ahead of the gap at the expected PSN. Returns whether a NAK is

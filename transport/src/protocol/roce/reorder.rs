@@ -85,15 +85,16 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.with_reorder(|buffer| buffer.next(now, expected)).flatten()
     }
 
-    /// Answers after `count` held packets were executed, and takes care of what is still held.
-    pub(crate) fn went_on(&mut self, now: Instant, count: usize) {
+    /// Answers after held packets were executed, from the PSN `before` on, and takes care of what
+    /// is still held.
+    pub(crate) fn went_on(&mut self, now: Instant, before: Psn) {
         let expected = self.qp.responder.psn;
         let ready = self.with_reorder(|buffer| {
             buffer.advance(now, expected);
             buffer.is_held(expected)
         });
         let responder = &mut self.conn.responder;
-        if count > 0 && self.qp.is_receiving() && responder.nak.is_none() {
+        if expected != before && self.qp.is_receiving() && responder.nak.is_none() {
             // A peer that is sending everything again does not send what this covers.
             responder.acknowledge();
         }

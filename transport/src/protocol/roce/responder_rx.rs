@@ -158,6 +158,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         reth: Option<Reth>,
         found: Option<u64>,
     ) {
+        if self.conn.responder.nak.is_some()
+            && let Some(buffer) = &mut self.conn.reorder
+        {
+            buffer.nak_is_withdrawn(bth.psn);
+        }
         let state = &mut self.conn.responder;
         match (row.answer, reth) {
             (Answer::Once, _) => state.respond(bth.psn, psns, ResponseKind::Once(found)),

@@ -3,6 +3,7 @@
 use super::noticed::{groups, late};
 use super::stories::{on_one_host, on_the_wire, shared_queue, windows};
 use super::*;
+use crate::tests::wire::probes::repeat;
 use crate::tests::wire::{A, B};
 use crate::tests::xrc;
 use record::{Asker, Device, Nak, Qp, RcRoce, Roce};
@@ -403,7 +404,10 @@ fn a_reorder_buffer_that_no_queue_pair_can_have_is_refused() {
     fn buffer(r: &mut Record) -> &mut record::ReorderBuffer {
         rc(r).reorder.as_mut().unwrap()
     }
-    let cases: [(Violation, Spoil); 17] = [
+    let cases: [(Violation, Spoil); 18] = [
+        (V::Window, |r| {
+            buffer(r).suspect = Some((0, record::Lateness { packets: 1, time: u32::MAX }));
+        }),
         (V::Frame, |r| *buffer(r).frames[0].last_mut().unwrap() ^= 1),
         (V::Frame, |r| buffer(r).frames.extend_from_within(..1)),
         (V::Frame, |r| buffer(r).frames[0].resize(MAX_FRAME + 1, 0)),
@@ -432,4 +436,38 @@ fn a_reorder_buffer_that_no_queue_pair_can_have_is_refused() {
         }),
     ];
     check(&late(), &cases);
+}
+
+#[test]
+fn responses_that_no_requester_can_hold_are_refused() {
+    use Violation as V;
+    fn early(r: &mut Record) -> &mut record::EarlyResponses {
+        rc(r).early.as_mut().unwrap()
+    }
+    fn after(r: &mut Record, more: u32) -> u32 {
+        (rc(r).requester.una + more) % (1 << 24)
+    }
+    let cases: [(Violation, Spoil); 14] = [
+        (V::Psn, |r| early(r).held[0].psn = 1 << 24),
+        (V::Early, |r| early(r).held[0].psn = after(r, 0)),
+        (V::Early, |r| early(r).held.last_mut().unwrap().psn = after(r, 100)),
+        (V::Early, |r| early(r).held.swap(0, 1)),
+        (V::Early, |r| {
+            let held = early(r).held[0].clone();
+            early(r).held.insert(0, held);
+        }),
+        (V::Early, |r| {
+            early(r).held[0].data = record::EarlyData::Read { last: false, data: vec![0; 1025] };
+        }),
+        (V::Early, |r| early(r).held[0].aeth = Some((0, 32))),
+        (V::Early, |r| early(r).executed = None),
+        (V::Early, |r| early(r).executed = Some(after(r, 0))),
+        (V::Early, |r| early(r).executed = Some(after(r, 100))),
+        (V::Early, |r| early(r).asked = Some(after(r, 100))),
+        (V::Early, |r| early(r).tolerance.packets = 33),
+        (V::Probe, |r| rc(r).selective.misses = 3),
+        (V::Probe, |r| (rc(r).probes.is_due, rc(r).probes.is_repeat_due) = (true, true)),
+    ];
+    let [record, _] = repeat::records();
+    check(&record, &cases);
 }

@@ -509,3 +509,43 @@ fn parameters_that_cannot_be_are_refused() {
     assert_eq!(engine.set_congestion(Some(bad)), Err(Error::Invalid));
     assert_eq!(engine.set_congestion(Some(Dcqcn::default())), Ok(()));
 }
+
+#[test]
+fn responses_to_reads_that_were_held_leave_at_the_rate_of_their_qp() {
+    let patient = |attr: &mut QpAttr| attr.timeout = 14;
+    let mut net = Net::connected_with(patient, patient);
+    net.hosts[B].engine.set_congestion(Some(constant(1_250_000))).unwrap();
+    notify(&mut net, B, 2000);
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    net.post(A, 1, write_to(b.remote(90_000)), Payload::Inline(b"x"));
+    net.post(A, 2, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 50_000)]));
+    net.work(A);
+    let frames: Vec<Frame> = net.hosts[A].cable.frames.drain(..).collect();
+    for at in [1, 0] {
+        net.deliver(A, &frames[at]);
+        net.work(B);
+    }
+    let sent = net.hosts[B].cable.frames.len();
+    assert!(sent < 10, "{sent} at once");
+    net.settle();
+    assert_eq!(net.hosts[A].statuses(), [(1, Success), (2, Success)]);
+}
+
+#[test]
+fn a_mark_counts_on_a_packet_that_waits_behind_another() {
+    let mut net = controlled();
+    net.post(A, 1, SEND, Payload::Inline(b"first"));
+    net.post(A, 2, SEND, Payload::Inline(b"second"));
+    net.work(A);
+    let mut frames: Vec<Frame> = net.hosts[A].cable.frames.drain(..).collect();
+    mark(&mut frames[1]);
+    let Host { engine, log, .. } = &mut net.hosts[B];
+    frames.iter().for_each(|frame| engine.handle_frame(net.now, frame, log));
+    assert!(engine.has_questions());
+    let b = net.hosts[B].end.clone();
+    net.post_recv(B, 1, &[b.sge(0, 8)]);
+    net.post_recv(B, 2, &[b.sge(0, 8)]);
+    net.work(B);
+    let counters = net.hosts[B].counters();
+    assert_eq!((counters.np_ecn_marked_roce_packets, counters.np_cnp_sent), (1, 1));
+}

@@ -77,6 +77,9 @@ impl ReorderBuffer {
         }
         let suspect = record.suspect.map(|(psn, late)| Ok((to_psn(psn)?, Lateness::restore(late))));
         buffer.suspect = suspect.transpose()?;
+        if buffer.suspect.is_some_and(|(_, late)| !late.is_possible()) {
+            return Err(Violation::Window);
+        }
         (buffer.was_late, buffer.place, buffer.repeats) = (record.was_late, place, repeats);
         // Frames are held for a connection that receives by RoCE.
         if !buffer.slots.is_empty() && !qp.is_receiving() || buffer.slots.is_empty() && place != 0 {
