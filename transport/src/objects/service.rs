@@ -230,7 +230,7 @@ impl Service {
     /// Forgets what was known of the path and the peer. They are others now.
     pub(crate) fn forget_peer(&mut self) {
         if let Service::Rc(Some(roce)) = self {
-            (roce.congestion, roce.early) = (None, None);
+            roce.congestion = None;
             roce.selective = SelectiveRepeat::default();
         }
     }

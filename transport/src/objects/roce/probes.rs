@@ -21,6 +21,9 @@ pub(crate) struct Probes {
     pub(crate) went_back: Instant,
     /// When something was last answered. If nothing was, when the oldest packet was sent.
     answered_at: Instant,
+    /// When something was last answered, or when packets were sent while nothing was outstanding.
+    /// What is sent again does not change it.
+    progress_at: Instant,
     /// When a probe was last tried, or something made one unnecessary.
     tried_at: Instant,
     /// The longest time between two answers that had a probe in between, while `end` is set.
@@ -78,6 +81,7 @@ impl Probes {
             at: NEVER,
             went_back: long_ago,
             answered_at: long_ago,
+            progress_at: long_ago,
             tried_at: long_ago,
             pause: Duration::ZERO,
             end: None,
@@ -90,8 +94,8 @@ impl Probes {
 
     /// Forgets all probes. Nothing is outstanding, or all of it will be sent again.
     pub(crate) fn rest(&mut self) {
-        let Probes { went_back, backoff, naks, .. } = *self;
-        *self = Probes { went_back, backoff, naks, ..Probes::new() };
+        let Probes { went_back, progress_at, backoff, naks, .. } = *self;
+        *self = Probes { went_back, progress_at, backoff, naks, ..Probes::new() };
     }
 
     /// Whether one more NAK for the same PSN is to be obeyed.
@@ -115,9 +119,15 @@ impl Probes {
         self.went_back > self.answered_at
     }
 
-    /// Returns since when nothing was answered.
-    pub(crate) fn silent_since(&self) -> Instant {
-        self.answered_at
+    /// Returns since when there was no progress.
+    pub(crate) fn no_progress_since(&self) -> Instant {
+        self.progress_at
+    }
+
+    /// Records that packets are sent while nothing was outstanding.
+    #[inline]
+    pub(crate) fn start(&mut self, now: Instant) {
+        self.progress_at = now;
     }
 
     /// Begins to wait for an answer to what is sent now. Nothing was waited for before.
@@ -182,7 +192,7 @@ impl Probes {
         if is_measured {
             self.backoff = 0;
         }
-        self.answered_at = now;
+        (self.answered_at, self.progress_at) = (now, now);
         self.naks = 0;
         self.due = Due::Nothing;
         // At most `HALF` PSNs are outstanding.

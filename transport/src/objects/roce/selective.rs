@@ -48,6 +48,22 @@ pub(crate) struct SelectiveRepeat {
     unclear: Option<Psn>,
 }
 
+/// Whether the first request was sent again, if it is a READ. It is executed again then, and READs
+/// behind it have to be executed after it (IBTA 10.8.3.3).
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum ReadAgain {
+    #[default]
+    No,
+    /// It was sent again alone.
+    Alone,
+    /// It was sent again alone, and data of a later READ were dropped because of that.
+    Dropped,
+    /// All that is outstanding behind it is asked for again, too.
+    All,
+    /// It has ended. What is behind it is to be asked for again.
+    Due,
+}
+
 /// What an answer shows.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Shown {
@@ -92,7 +108,9 @@ impl SelectiveRepeat {
         }
     }
 
-    fn is_unclear(&self, una: Psn) -> bool {
+    /// Whether packets from `una` on were sent again, so that answers do not tell to which copies
+    /// they are.
+    pub(crate) fn is_unclear(&self, una: Psn) -> bool {
         self.unclear.is_some_and(|end| (1..HALF).contains(&ahead(end, una)))
     }
 
@@ -130,7 +148,7 @@ impl SelectiveRepeat {
             (self.ahead, self.misses, self.losses) = (Ahead::Held, 0, 0);
             return Shown::Nothing;
         }
-        self.alone = self.alone.filter(|_| alone.has_response);
+        self.alone = self.alone.filter(|_| alone.has_response && alone.end != alone.next);
         if alone.end == alone.next {
             return Shown::Nothing;
         }

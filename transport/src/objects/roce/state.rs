@@ -12,7 +12,7 @@ use crate::objects::roce::reorder::ReorderBuffer;
 use crate::objects::roce::requester_state::RequesterState;
 use crate::objects::roce::responder_state::ResponderState;
 use crate::objects::roce::round_trip::RoundTrip;
-use crate::objects::roce::selective::SelectiveRepeat;
+use crate::objects::roce::selective::{ReadAgain, SelectiveRepeat};
 use crate::verbs::work::Work;
 use core::time::Duration;
 use vrdma_wire::num::{Mtu, Psn};
@@ -32,6 +32,7 @@ pub(crate) struct RcRoce {
     /// Probes, which have a time of their own.
     pub(crate) probes: Probes,
     pub(crate) selective: SelectiveRepeat,
+    pub(crate) read_again: ReadAgain,
     /// Responses that came ahead of a missing one, since one was first missing.
     pub(crate) early: Option<Box<EarlyResponses>>,
     /// [`Way::stays_here`](crate::Way::stays_here) of the peer, as the outlet reported it in the
@@ -56,6 +57,7 @@ impl RcRoce {
             round_trip: RoundTrip::default(),
             probes: Probes::new(),
             selective: SelectiveRepeat::default(),
+            read_again: ReadAgain::No,
             early: None,
             stays_here: false,
             is_near: false,
@@ -68,6 +70,7 @@ impl RcRoce {
         self.requester.start(psn, queue.head());
         (self.round_trip, self.probes) = (RoundTrip::default(), Probes::new());
         (self.selective, self.early) = (SelectiveRepeat::default(), None);
+        self.read_again = ReadAgain::No;
         (self.deadline, self.left) = (NEVER, None);
     }
 
@@ -86,6 +89,7 @@ impl RcRoce {
         self.probes.rest();
         self.selective.all_sent_again(next);
         // READs are executed again in their order, so what came of later ones does not count.
+        self.read_again = ReadAgain::All;
         if let Some(early) = &mut self.early {
             early.clear();
         }
@@ -111,10 +115,7 @@ impl RcRoce {
     /// Goes back to send again what is outstanding behind the first request.
     ///
     /// `work` is the first request, a READ. `after` is the request behind it.
-    ///
-    /// `next` is the next PSN to be sent for the first time.
-    pub(crate) fn go_back_behind_first(&mut self, next: Psn, work: &Work<'_>, mtu: Mtu, after: Option<At>) {
-        self.selective.all_sent_again(next);
+    pub(crate) fn go_back_behind_first(&mut self, work: &Work<'_>, mtu: Mtu, after: Option<At>) {
         self.requester.go_back_behind_first(work, mtu, after);
         self.round_trip.all_sent_again();
     }

@@ -7,6 +7,7 @@ use crate::message::ctx::QpCtx;
 use crate::message::transfer::{Elements, Side, Span, collect, scatter};
 use crate::objects::qp::requester::Wait;
 use crate::objects::roce::packet::ResponseData;
+use crate::objects::roce::selective::ReadAgain;
 use crate::protocol::roce::qp::RoceQp;
 use crate::verbs::completion::{Sink, WcStatus};
 use crate::verbs::op::{Answer, DataDirection};
@@ -35,6 +36,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let work = send.work();
         let state = &mut self.conn.requester;
         state.first_ended(&work, qp.path_mtu, after);
+        self.conn.read_again = match self.conn.read_again {
+            ReadAgain::Dropped | ReadAgain::Due => ReadAgain::Due,
+            // Old answers may still come to what was sent again.
+            ReadAgain::All if self.conn.selective.is_unclear(state.una) => ReadAgain::All,
+            ReadAgain::No | ReadAgain::Alone | ReadAgain::All => ReadAgain::No,
+        };
         qp.requester.started = state.una != qp.requester.psn;
         work.row.count_bytes(counters, work.length.into());
         work.row.count(counters);

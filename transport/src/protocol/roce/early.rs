@@ -9,11 +9,13 @@ use crate::objects::roce::early::{EarlyResponses, HeldData, HeldResponse};
 use crate::objects::roce::packet::ResponseData;
 use crate::objects::roce::psn::ahead;
 use crate::objects::roce::requester_state::{Acked, psns};
+use crate::objects::roce::selective::ReadAgain;
 use crate::protocol::roce::answered::{Fit, ResponseEffect, match_response};
 use crate::protocol::roce::qp::RoceQp;
 
 use crate::protocol::roce::retry::Cause;
 use crate::verbs::completion::{Sink, WcStatus};
+use crate::verbs::op::Answer;
 use vrdma_wire::num::Psn;
 use vrdma_wire::roce::{Aeth, Syndrome};
 
@@ -26,6 +28,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         let una = self.conn.requester.una;
         self.early(now).executed_to(una, end);
+        self.conn.round_trip.all_sent_again();
         self.response_is_missing(now);
     }
 
@@ -52,11 +55,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.counters.drop_response_old += 1;
             return self.conn.probes.heard(now);
         }
-        // A READ that is asked for again is executed again, and later ones have to be after it.
-        if early.waits(una) && is_later && held.is_of_read() {
+        if is_later && held.is_of_read() && self.is_before_its_turn() {
             self.counters.drop_response_future += 1;
             return self.conn.probes.heard(now);
         }
+        let early = self.early(now);
         early.executed_to(una, psn);
         if !early.hold(psn, held) {
             self.counters.drop_reorder += 1;
@@ -67,11 +70,24 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.response_is_missing(now);
     }
 
+    /// Whether data of a READ behind the first request may be older than what that will read. It is
+    /// a READ that was sent again, and later ones have to be executed after it.
+    fn is_before_its_turn(&mut self) -> bool {
+        let first = self.requests.first_send(&self.qp.requester.queue);
+        let is_read = first.is_some_and(|first| first.work().row.answer == Answer::Data);
+        let again = &mut self.conn.read_again;
+        if *again == ReadAgain::Alone && is_read {
+            *again = ReadAgain::Dropped;
+        }
+        is_read && *again != ReadAgain::No
+    }
+
     /// Restarts the local ACK timeout, because the peer answers, though not the oldest request
     /// first. Without progress, a request still ends after as many timeouts as the QP allows.
     fn peer_is_alive(&mut self, now: Instant) {
         let Some(timeout) = ack_timeout(self.qp.attr().timeout) else { return };
-        let last = self.conn.probes.silent_since() + timeout * (u32::from(self.qp.requester.retry_cnt) + 1);
+        let last =
+            self.conn.probes.no_progress_since() + timeout * (u32::from(self.qp.requester.retry_cnt) + 1);
         if self.qp.requester.wait == Wait::No && self.conn.deadline != NEVER && now + timeout <= last {
             self.restart_deadline(now);
         }

@@ -12,7 +12,7 @@ use crate::objects::qp::requester::Wait;
 use crate::objects::roce::packet::{asks_for_ack, request_packet};
 use crate::objects::roce::probes::{Due, Patience};
 use crate::objects::roce::requester_state::psns;
-use crate::objects::roce::selective::{Ahead, Shown};
+use crate::objects::roce::selective::{Ahead, ReadAgain, Shown};
 use crate::objects::roce::state::RcRoce;
 use crate::protocol::allowance::Allowance;
 use crate::protocol::roce::congestion::data_path;
@@ -114,6 +114,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if roce.left.is_some() {
             self.go_on_with_timeout(now);
         } else if roce.deadline == NEVER {
+            roce.probes.start(now);
             self.restart_deadline(now);
         }
         let probes = &self.conn.probes;
@@ -148,6 +149,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.conn.probes.at = self.silence_end();
         }
         self.restart_deadline(now);
+        if self.conn.read_again == ReadAgain::Due {
+            self.conn.read_again = ReadAgain::No;
+            return self.try_again(now, Cause::Dropped);
+        }
         match shown {
             Shown::Nothing => {}
             Shown::NoMore => self.try_again(now, Cause::More),
@@ -283,27 +288,36 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 }
             }
         }
-        if is_gap && is_read {
-            self.read_again_behind_first();
+        if sent && is_read {
+            self.first_is_read_again(is_gap);
         }
         self.conn.probes.at = self.silence_end();
         self.go_on_with_timeout(allowance.now);
         true
     }
 
-    /// Has READs behind the first request executed again after it, because that is a READ which is
-    /// executed again now. READs are executed in their order (IBTA 10.8.3.3).
-    fn read_again_behind_first(&mut self) {
+    /// Records that the first request, a READ, is executed again. READs behind it have to be
+    /// executed after it (IBTA 10.8.3.3). If something of them has come, they are asked for again.
+    fn first_is_read_again(&mut self, is_gap: bool) {
+        match self.conn.read_again {
+            ReadAgain::No if !is_gap => {
+                self.conn.read_again = ReadAgain::Alone;
+                return;
+            }
+            ReadAgain::Alone | ReadAgain::Dropped if !is_gap => return,
+            _ => {}
+        }
         let QpCtx { qp, requests, conn, .. } = self;
         let queue = &qp.requester.queue;
         let Some(first) = requests.first_send(queue) else { return };
         let (work, mtu) = (first.work(), qp.path_mtu);
+        conn.read_again = ReadAgain::All;
+        if let Some(early) = &mut conn.early {
+            early.forget_from(conn.requester.first().add(psns(&work, mtu)));
+        }
         if conn.requester.reads > 1 {
-            if let Some(early) = &mut conn.early {
-                early.forget_from(conn.requester.first().add(psns(&work, mtu)));
-            }
             let after = queue.head().and_then(|at| requests.send_after(at));
-            conn.go_back_behind_first(qp.requester.psn, &work, mtu, after);
+            conn.go_back_behind_first(&work, mtu, after);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::base::memory::Region;
 use crate::base::time::{Instant, NEVER, SLOW_CHECK, ack_timeout};
 use crate::objects::qp::requester::Wait;
+use crate::objects::roce::probes::Due;
 use crate::objects::roce::psn::ahead;
 use crate::objects::roce::selective::Ahead;
 use crate::protocol::roce::qp::RoceQp;
@@ -68,6 +69,9 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             // It is about to be sent anyway.
             return self.make_turn_due();
         }
+        if roce.probes.due == Due::Repeat && !matches!(cause, Cause::Timeout | Cause::Dropped) {
+            return self.make_turn_due();
+        }
         let timeout = ack_timeout(self.qp.attr().timeout);
         let is_obeyed = match cause {
             Cause::Timeout | Cause::More | Cause::Dropped => true,
@@ -79,9 +83,13 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             }
             // The responses that follow the gap may come for long. A probe finds a request that got
             // lost when it was repeated.
-            Cause::Lost | Cause::Gap if state.retransmitted => {
+            Cause::Lost | Cause::Gap if state.retransmitted && timeout.is_some() => {
                 roce.probes.heard(now);
                 false
+            }
+            // Without a timeout there are no probes.
+            Cause::Lost | Cause::Gap if state.retransmitted => {
+                roce.probes.obeys_nak(now, roce.round_trip.answer_time(), SLOW_CHECK)
             }
             Cause::Lost | Cause::Gap => true,
         };

@@ -46,6 +46,8 @@ pub struct Probes {
     pub went_back: u64,
     /// When something was last answered, or when the oldest packet was sent.
     pub answered_at: u64,
+    /// When something was last answered, or when packets were sent while nothing was outstanding.
+    pub progress_at: u64,
     /// When a probe was last tried, or something made one unnecessary.
     pub tried_at: u64,
     /// The longest time between two answers with a probe in between, in nanoseconds.
@@ -91,6 +93,23 @@ pub struct Alone {
     pub next: u32,
     /// Whether it has a response of its own.
     pub has_response: bool,
+}
+
+/// Whether the first request was sent again, if it is a READ.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadAgain {
+    /// It was not.
+    #[default]
+    No,
+    /// It was, alone.
+    Alone,
+    /// It was, alone, and data of a later READ were dropped because of that.
+    Dropped,
+    /// It was, with all that is outstanding behind it.
+    All,
+    /// It has ended. What is behind it is to be asked for again.
+    Due,
 }
 
 /// What a peer does with packets that come ahead of a gap.

@@ -1,8 +1,8 @@
 //! A queue pair in the record: attributes, and the state of its transport kind.
 
 use super::{
-    AddressVector, EarlyResponses, Lateness, Message, Mtu, Pending, Place, Probes, QpState, QpType, Receive,
-    RoundTrip, SelectiveRepeat, Send, Tcp, TransportKind, Wait,
+    AddressVector, EarlyResponses, Lateness, Message, Mtu, Pending, Place, Probes, QpState, QpType,
+    ReadAgain, Receive, RoundTrip, SelectiveRepeat, Send, Tcp, TransportKind, Wait,
 };
 use serde::{Deserialize, Serialize};
 
@@ -189,6 +189,9 @@ pub struct RcRoce {
     /// What it knows of the way in which its peer handles losses. (Versions before 5 have none.)
     #[serde(default)]
     pub selective: SelectiveRepeat,
+    /// Whether its first request was sent again, if it is a READ.
+    #[serde(default)]
+    pub read_again: ReadAgain,
     /// Responses that came ahead of a missing one. (Versions before 5 have none.)
     #[serde(default)]
     pub early: Option<EarlyResponses>,

@@ -54,8 +54,8 @@ const FIXED: [&str; 11] = [
 ];
 
 /// Some variants of each enum without fields, beside those that occur.
-const NAMES: [&str; 10] =
-    ["persistent", "held", "uc", "sqd", "m2048", "local", "looked", "send", "go_on", "up"];
+const NAMES: [&str; 11] =
+    ["persistent", "held", "uc", "sqd", "m2048", "local", "looked", "send", "go_on", "up", "all"];
 
 /// After this many accepted changes in all records, a field is trusted.
 const OFTEN: u32 = 20;

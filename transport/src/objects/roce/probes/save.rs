@@ -9,11 +9,24 @@ use vrdma_wire::num::Psn;
 impl Probes {
     /// Returns the record of a QP's probes.
     pub(crate) fn save(&self) -> record::Probes {
-        let Probes { at, went_back, answered_at, tried_at, pause, end, backoff, naks, is_asked, due } = *self;
+        let Probes {
+            at,
+            went_back,
+            answered_at,
+            progress_at,
+            tried_at,
+            pause,
+            end,
+            backoff,
+            naks,
+            is_asked,
+            due,
+        } = *self;
         record::Probes {
             at: deadline(at),
             went_back: went_back.0,
             answered_at: answered_at.0,
+            progress_at: progress_at.0,
             tried_at: tried_at.0,
             pause: pause.as_nanos() as u64,
             end: end.map(Psn::number),
@@ -31,6 +44,7 @@ impl Probes {
             at,
             went_back,
             answered_at,
+            progress_at,
             tried_at,
             pause,
             end,
@@ -50,6 +64,7 @@ impl Probes {
             at: to_deadline(at)?,
             went_back: Instant(went_back),
             answered_at: Instant(answered_at),
+            progress_at: Instant(progress_at),
             tried_at: Instant(tried_at),
             pause: Duration::from_nanos(pause),
             end: end.map(to_psn).transpose()?,

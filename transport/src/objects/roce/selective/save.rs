@@ -1,6 +1,6 @@
 //! Selective repeat in the record.
 
-use super::{Ahead, Alone, LOSSES, MISSES, SelectiveRepeat};
+use super::{Ahead, Alone, LOSSES, MISSES, ReadAgain, SelectiveRepeat};
 use crate::save::{Violation, record, to_psn};
 use vrdma_wire::num::Psn;
 
@@ -20,6 +20,30 @@ impl Ahead {
             record::Ahead::Unknown => Ahead::Unknown,
             record::Ahead::Held => Ahead::Held,
             record::Ahead::Dropped => Ahead::Dropped,
+        }
+    }
+}
+
+impl ReadAgain {
+    /// Returns the record of what was sent again.
+    pub(crate) fn save(self) -> record::ReadAgain {
+        match self {
+            ReadAgain::No => record::ReadAgain::No,
+            ReadAgain::Alone => record::ReadAgain::Alone,
+            ReadAgain::Dropped => record::ReadAgain::Dropped,
+            ReadAgain::All => record::ReadAgain::All,
+            ReadAgain::Due => record::ReadAgain::Due,
+        }
+    }
+
+    /// Restores what was sent again.
+    pub(crate) fn restore(record: record::ReadAgain) -> ReadAgain {
+        match record {
+            record::ReadAgain::No => ReadAgain::No,
+            record::ReadAgain::Alone => ReadAgain::Alone,
+            record::ReadAgain::Dropped => ReadAgain::Dropped,
+            record::ReadAgain::All => ReadAgain::All,
+            record::ReadAgain::Due => ReadAgain::Due,
         }
     }
 }

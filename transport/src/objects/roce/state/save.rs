@@ -8,7 +8,7 @@ use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
 use crate::objects::roce::early::EarlyResponses;
 use crate::objects::roce::reorder::ReorderBuffer;
-use crate::objects::roce::selective::SelectiveRepeat;
+use crate::objects::roce::selective::{ReadAgain, SelectiveRepeat};
 use crate::save::{Violation, deadline, record, to_deadline};
 use core::time::Duration;
 
@@ -24,6 +24,7 @@ impl RcRoce {
             round_trip,
             probes,
             selective,
+            read_again,
             early,
             stays_here: _,
             is_near: _,
@@ -38,6 +39,7 @@ impl RcRoce {
             round_trip: round_trip.save(),
             probes: probes.save(),
             selective: selective.save(),
+            read_again: read_again.save(),
             early: early.as_deref().map(EarlyResponses::save),
             congestion: congestion.as_deref().map(Congestion::save),
         }))
@@ -72,6 +74,7 @@ impl RcRoce {
             round_trip: RoundTrip::restore(&record.round_trip)?,
             probes: Probes::restore(&record.probes)?,
             selective: SelectiveRepeat::restore(&record.selective)?,
+            read_again: ReadAgain::restore(record.read_again),
             early: early.transpose()?.map(Box::new),
             // This holds until the QP's next turn. A connection without a timeout has a deadline
             // during a wait for an acknowledge only if its peer is in this process.

@@ -121,6 +121,54 @@ fn reads_behind_one_that_is_asked_for_again_are_executed_after_it() {
 }
 
 #[test]
+fn old_answers_to_later_reads_are_not_taken_whatever_sent_the_first_one_again() {
+    let old = [b'o'; 24];
+    for timeout in [0, 14] {
+        let mut net = Net::connected_with(|attr| attr.timeout = timeout, |_| {});
+        let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+        b.memory.fill(0, &old);
+        for id in 0..3 {
+            let at = u64::from(id) * 8;
+            net.post(A, id, SendOp::Read { remote: b.remote(at) }, Payload::Sges(&[a.sge(at, 8)]));
+        }
+        net.work(A);
+        net.carry(A, |_, _| true);
+        net.work(B);
+        let answers: Vec<Frame> = net.hosts[B].cable.frames.drain(..).collect();
+        if timeout == 0 {
+            // A gap has everything sent again.
+            net.deliver(B, &answers[1]);
+        } else {
+            // A probe sends the first one again alone, and nothing else has come.
+            net.now = net.now + Duration::from_millis(5);
+        }
+        net.work(A);
+        let again = net.hosts[A].cable.frames.len();
+        assert_eq!(again, if timeout == 0 { 3 } else { 1 });
+        b.memory.fill(0, &[b'n'; 24]);
+        net.carry(A, |_, _| true);
+        net.work(B);
+        // What was on its way comes before the new answers.
+        net.deliver(B, &answers[2]);
+        net.run();
+        net.settle();
+        assert_eq!(net.hosts[A].statuses(), [0, 1, 2].map(|id| (id, Success)), "{timeout}");
+        assert_eq!(a.memory.bytes(0, 24), [b'n'; 24], "{timeout}");
+    }
+}
+
+#[test]
+fn naks_for_a_packet_that_is_about_to_be_sent_again_are_one() {
+    let mut net = Net::connected();
+    let first = four(&mut net, 1);
+    let packet = net.packet(B, ack(GAP), first);
+    (0..100).for_each(|_| net.inject(B, &packet, b""));
+    assert_eq!(net.answers(A).len(), 1);
+    let counters = net.hosts[A].counters();
+    assert_eq!((counters.naks_sequence_in, counters.retries), (100, 1));
+}
+
+#[test]
 fn a_read_behind_an_atomic_that_is_asked_for_again_is_not_executed_again() {
     let mut net = Net::connected();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
