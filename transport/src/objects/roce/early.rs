@@ -207,17 +207,17 @@ impl EarlyResponses {
         (self.executed, self.gap) = (None, NO_GAP);
     }
 
-    /// Forgets what came for requests from `first` on. The READ before them is executed again, and
-    /// they are asked for again, so that READs are executed after it.
-    pub(crate) fn forget_from(&mut self, first: Psn) {
+    /// Forgets what came for READs from `first` on, because the READ before them is executed again.
+    /// With `all` it forgets what came for other requests, too: they are sent again.
+    pub(crate) fn forget_from(&mut self, first: Psn, all: bool) {
         let memory = &mut self.memory;
         let is_before = |psn: Psn| ahead(psn, first) >= HALF;
         self.held.retain(|&psn, response| {
-            let stays = is_before(Psn::truncate(psn));
+            let stays = is_before(Psn::truncate(psn)) || !all && !response.is_of_read();
             memory.give(if stays { 0 } else { response.cost() });
             stays
         });
-        self.executed = self.executed.map(|end| if is_before(end) { end } else { first });
+        self.executed = self.executed.map(|end| if !all || is_before(end) { end } else { first });
     }
 
     /// Whether the READ at `una` was asked for again, and has not been answered so far.

@@ -312,10 +312,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let Some(first) = requests.first_send(queue) else { return };
         let (work, mtu) = (first.work(), qp.path_mtu);
         conn.read_again = ReadAgain::All;
+        let has_more = conn.requester.reads > 1;
         if let Some(early) = &mut conn.early {
-            early.forget_from(conn.requester.first().add(psns(&work, mtu)));
+            early.forget_from(conn.requester.first().add(psns(&work, mtu)), has_more);
         }
-        if conn.requester.reads > 1 {
+        if has_more {
             let after = queue.head().and_then(|at| requests.send_after(at));
             conn.go_back_behind_first(&work, mtu, after);
         }

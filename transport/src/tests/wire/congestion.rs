@@ -526,7 +526,8 @@ fn responses_to_reads_that_were_held_leave_at_the_rate_of_their_qp() {
         net.work(B);
     }
     let sent = net.hosts[B].cable.frames.len();
-    assert!(sent < 10, "{sent} at once");
+    // The READ has 49 packets.
+    assert!(sent < 20, "{sent} at once");
     net.settle();
     assert_eq!(net.hosts[A].statuses(), [(1, Success), (2, Success)]);
 }
