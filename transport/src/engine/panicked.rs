@@ -52,8 +52,8 @@ impl<R: Region> Engine<R> {
         self.check_lists(&record.turns).map_err(RestoreError::from)
     }
 
-    /// Checks that each QP that is marked as waiting is in the list of its kind, and that the memory
-    /// of packets ahead of gaps is accounted.
+    /// Checks that each QP that is marked as waiting is in the list of its kind, and that memory of
+    /// packets ahead of gaps is accounted.
     fn check_lists(&self, turns: &record::Turns) -> Result<(), Violation> {
         let devices = (0..self.core.devices.indices()).filter_map(|index| self.core.devices.get(index));
         let qps: Vec<&Qp> = devices.flat_map(|device| device.qps.iter().map(|entry| &entry.qp)).collect();
