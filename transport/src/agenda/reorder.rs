@@ -91,6 +91,17 @@ impl ReorderMemory {
         }
     }
 
+    /// Whether a device holds what its QPs hold.
+    pub(crate) fn is_sum(&self, device: u32, of_qps: impl Iterator<Item = Held>) -> bool {
+        let (mut sum, mut count) = (Held::default(), 0);
+        for held in of_qps.filter(|held| held.packets > 0) {
+            sum = Held { packets: sum.packets + held.packets, bytes: sum.bytes + held.bytes };
+            count += 1;
+        }
+        let line = self.devices.get(device as usize).map_or(0, |it| it.line.len());
+        self.of_device(device) == sum && line == count
+    }
+
     /// Records what a restored QP holds.
     pub(crate) fn restored(&mut self, place: QpRef, number: u64, held: Held) -> Result<(), Violation> {
         if held.packets == 0 {

@@ -14,7 +14,7 @@ use crate::verbs::attr::QpType;
 use crate::verbs::completion::Sink;
 use vrdma_wire::ecn::Ecn;
 use vrdma_wire::num::Pkey;
-use vrdma_wire::roce::{Body, Parsed};
+use vrdma_wire::roce::{Body, Packet, Parsed};
 
 impl<R: Region> Engine<R> {
     /// Handles a packet that came for a device.
@@ -36,6 +36,7 @@ impl<R: Region> Engine<R> {
         }
         if device.held > 0 && device.qp(place.qpn).is_some_and(|qp| qp.held > 0) {
             device.counters.packets_in += 1;
+            self.note_mark(now, place, &parsed.packet, sink);
             self.core.hold(place, frame);
             return;
         }
@@ -43,6 +44,14 @@ impl<R: Region> Engine<R> {
             Fate::Done => {}
             Fate::NeedsDrain => self.core.hold(place, frame),
             Fate::Early => self.hold_early(now, place, parsed, frame, sink),
+        }
+    }
+
+    /// Takes note of a packet for a QP that a switch has marked.
+    #[inline]
+    fn note_mark(&mut self, now: Instant, place: QpRef, packet: &Packet, sink: &mut impl Sink) {
+        if Ecn::of(packet.path.traffic_class) == Ecn::Experienced {
+            congestion::marked(self.core.known(place, sink), now, packet);
         }
     }
 
@@ -70,9 +79,8 @@ impl<R: Region> Engine<R> {
         }
         let (packet, data) = (&parsed.packet, (None, InterWorkerPayload::Bytes(parsed.payload)));
         // A packet that waited for receives comes here twice.
-        let is_marked = Ecn::of(packet.path.traffic_class) == Ecn::Experienced;
-        if is_marked && posted == PostedReceives::MayComeYet {
-            congestion::marked(self.core.known(place, sink), now, packet);
+        if posted == PostedReceives::MayComeYet {
+            self.note_mark(now, place, packet, sink);
         }
         if let Some(body) = roce::body_for(service, &packet.body) {
             return roce::receive(self.core.known(place, sink), now, packet, data, body, posted);

@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::message::core::Core;
 use crate::objects::outstanding::Scratch;
 use crate::objects::qp::Qp;
+use crate::objects::roce::reorder::ReorderBuffer;
 use crate::save::{RestoreError, Violation, record};
 use core::sync::atomic::AtomicU64;
 
@@ -51,7 +52,8 @@ impl<R: Region> Engine<R> {
         self.check_lists(&record.turns).map_err(RestoreError::from)
     }
 
-    /// Checks that each QP that is marked as waiting is in the list of its kind.
+    /// Checks that each QP that is marked as waiting is in the list of its kind, and that the memory
+    /// of packets ahead of gaps is accounted.
     fn check_lists(&self, turns: &record::Turns) -> Result<(), Violation> {
         let devices = (0..self.core.devices.indices()).filter_map(|index| self.core.devices.get(index));
         let qps: Vec<&Qp> = devices.flat_map(|device| device.qps.iter().map(|entry| &entry.qp)).collect();
@@ -64,7 +66,13 @@ impl<R: Region> Engine<R> {
             && waiting(|qp| qp.turn_due) == listed(&turns.wire, |share| &share.requests)
             && waiting(|qp| qp.timer != NEVER) == self.core.schedule.deadlines.len()
             && waiting(|qp| qp.timer_is_idle) == self.core.schedule.deadlines.num_idle();
-        if are_all { Ok(()) } else { Err(Violation::Lost) }
+        let holds_all = (0..self.core.devices.indices()).all(|index| {
+            let buffers = self.core.devices.get(index).into_iter().flat_map(|device| {
+                device.qps.iter().filter_map(|entry| entry.service.held_early().map(ReorderBuffer::held))
+            });
+            self.core.schedule.reorder.is_sum(index, buffers)
+        });
+        if are_all && holds_all { Ok(()) } else { Err(Violation::Lost) }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::base::time::Instant;
 use crate::base::transport_kind::TransportKind;
 use crate::engine::Engine;
 use crate::engine::rates::{Moving, meaning};
+use crate::engine::reorder::EXECUTED;
 use crate::message::outlet::{
     DiscardOutlet, Fpdu, Outlet, PacketOutlet, Pieces, PlacedFpdu, StreamEnd, StreamOutlet, Way,
 };
@@ -393,7 +394,7 @@ impl<R: Region> Engine<R> {
             let limited = self.core.is_limited(place.device);
             // A time that it has waited for at a limit stays its own while it waits for its rate.
             if limited && self.waits_for_pace(now, (place, direction)) {
-                spent += 1;
+                spent += 1 + self.execute_meanwhile(now, (place, direction), sink);
                 continue;
             }
             let limit = if limited { self.limit_by_port(place, direction) } else { None };
@@ -408,20 +409,24 @@ impl<R: Region> Engine<R> {
                 // A suspended device's QPs get their turns when the device goes on.
                 continue;
             }
-            let pace = pace(&mut borrowed, now, direction);
-            if let Pace::Waits(at) = pace {
-                *borrowed.qp.due(direction) = true;
-                self.postpone(now, (place, direction), at);
-                spent += 1;
-                continue;
-            }
             if direction == Direction::Answers && borrowed.holds_early() {
                 // The other half is for answers.
                 let most = borrowed.schedule.wire.credit(place.device) / 2;
-                let (count, cost) = self.execute_early(now, place, most, sink);
+                let (count, cost) = self.execute_early(now, place, (EXECUTED, most), sink);
                 self.core.schedule.wire.spend(place.device, direction, cost);
                 spent += count;
                 borrowed = self.core.known(place, sink);
+            }
+            // READs that were executed just now have responses, which wait too.
+            let pace = pace(&mut borrowed, now, direction);
+            if let Pace::Waits(at) = pace {
+                spent += 1;
+                match mem::replace(borrowed.qp.due(direction), true) {
+                    // It has more to do at once, and has a turn for that.
+                    true => self.core.schedule.wire.spend(place.device, direction, OPERATION),
+                    false => self.postpone(now, (place, direction), at),
+                }
+                continue;
             }
             let (left, credit) = (budget.saturating_sub(spent), borrowed.schedule.wire.credit(place.device));
             let mut outlet = Metered::new(outlet, credit, limit, pace);

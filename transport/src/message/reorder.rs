@@ -35,14 +35,6 @@ impl<R: Region, S: Sink, T: ConnState> QpCtx<'_, R, S, T> {
     pub(crate) fn drop_early(&mut self) {
         self.with_reorder(ReorderBuffer::clear);
     }
-
-    /// Drops what the QP holds, because others need the room. Returns the number of packets.
-    ///
-    /// Its peer sends them again after a NAK or a timeout.
-    #[cold]
-    pub(crate) fn evict_early(&mut self) -> u32 {
-        self.with_reorder(ReorderBuffer::evict).unwrap_or(0)
-    }
 }
 
 impl<R: Region, S: Sink> QpCtx<'_, R, S> {

@@ -139,3 +139,17 @@ fn a_list_that_lost_an_entry_of_another_device_is_found_out() {
     assert!(pair.engine.core.schedule.local.pop().is_some());
     assert!(pair.engine.check_after_panic().is_err());
 }
+
+#[test]
+fn memory_of_packets_ahead_of_gaps_that_is_not_accounted_is_noticed() {
+    let mut net = wire::Net::connected();
+    let (a, b) = (net.hosts[0].end.clone(), net.hosts[1].end.clone());
+    net.post(0, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 3000)]));
+    net.work(0);
+    net.carry(0, |at, _| at != 0);
+    let engine = &mut net.hosts[1].engine;
+    assert_eq!(engine.held_early(b.device).0, 2);
+    engine.check_after_panic().unwrap();
+    engine.core.schedule.reorder.forget(b.device.0);
+    assert!(engine.check_after_panic().is_err());
+}

@@ -57,9 +57,9 @@ struct Gap {
     since: Instant,
     /// Whether a NAK was made due for it.
     asked: bool,
-    /// PSN with which the peer's present repetition of held packets began, after the NAK.
+    /// The latest packet of what may be a repetition by the peer, for which there was no NAK.
     round: Option<Psn>,
-    /// Packets of that repetition.
+    /// Packets of that.
     again: u16,
     /// When a NAK is due at the latest, or [`NEVER`].
     nak_at: Instant,
@@ -78,6 +78,9 @@ pub(crate) struct ReorderBuffer {
     /// Number of its place in the line of its device, while anything is held. Otherwise 0.
     pub(crate) place: u64,
     gap: Gap,
+    /// How far the peer has come since it last began to repeat. If nothing of that is ahead, it is
+    /// the PSN before the expected one.
+    reached: Psn,
     tolerance: Tolerance,
     /// The last gap for which there was a NAK, and how late its packet came.
     ///
@@ -85,8 +88,13 @@ pub(crate) struct ReorderBuffer {
     suspect: Option<(Psn, Lateness)>,
     /// Duplicates since the last NAK.
     repeats: u8,
-    /// Whether the peer is known to send everything again after a NAK (go-back-N).
+    /// Whether the peer sends everything again (go-back-N), because of a NAK or an RNR NAK.
     goes_back: bool,
+}
+
+/// Returns the PSN before this one.
+fn before(psn: Psn) -> Psn {
+    psn.add(u32::MAX)
 }
 
 impl ReorderBuffer {
@@ -98,6 +106,7 @@ impl ReorderBuffer {
             held: Held::default(),
             place: 0,
             gap: NO_GAP,
+            reached: before(expected),
             tolerance: Tolerance::new(now),
             suspect: None,
             repeats: 0,
@@ -159,7 +168,7 @@ impl ReorderBuffer {
     /// Drops all that is held, and forgets the gap.
     pub(crate) fn clear(&mut self) {
         self.evict();
-        self.gap = NO_GAP;
+        (self.gap, self.reached) = (NO_GAP, before(self.base));
     }
 
     /// Drops all that is held, and returns how many packets these were. The gap is still there.
@@ -187,10 +196,17 @@ impl ReorderBuffer {
             let late = Lateness::new(self.gap.extent, self.gap.since, now);
             match self.gap.asked {
                 true => self.suspect = late.map(|late| (self.base, late)),
-                false => late.into_iter().for_each(|late| self.tolerance.learn(late)),
+                false => {
+                    late.into_iter().for_each(|late| self.tolerance.learn(late));
+                    // Without a NAK for this gap, the peer sends no packet of the next one again.
+                    self.goes_back = false;
+                }
             }
         }
         self.base = expected;
+        if ahead(self.reached, expected) >= HALF {
+            self.reached = before(expected);
+        }
         if self.held.packets == 0 || self.is_held(expected) {
             self.gap = NO_GAP;
         } else if self.gap.asked {
@@ -205,35 +221,67 @@ impl ReorderBuffer {
         self.take(expected)
     }
 
-    /// Records a packet that came ahead of the gap at the expected PSN. Returns whether a NAK is
-    /// due.
+    /// Takes note of the expected packet, whose PSN is this, before another one is expected.
+    ///
+    /// `is_unsent` tells that a NAK for it has not left. The peer will never see that NAK. A packet
+    /// that may be a probe does not show how late packets come, because the peer sent it again.
+    pub(crate) fn came(&mut self, psn: Psn, is_unsent: bool, may_be_probe: bool) {
+        if self.gap.extent == 0 || psn != self.base {
+            return;
+        }
+        self.gap.asked &= !is_unsent;
+        if may_be_probe {
+            self.gap.since = Instant(0);
+        }
+    }
+
+    /// Records that the peer has come to a PSN. Returns whether that is farther than before.
+    fn reach(&mut self, psn: Psn) -> bool {
+        let is_farther = (1..HALF).contains(&ahead(psn, self.reached));
+        if is_farther {
+            self.reached = psn;
+        }
+        is_farther
+    }
+
+    /// Records a packet that came ahead of the expected PSN. Returns whether a NAK is due.
     pub(crate) fn came_ahead(&mut self, now: Instant, psn: Psn, what: Early) -> bool {
-        if self.gap.extent == 0 {
-            self.tolerance.refresh(now);
-            self.gap.since = now;
+        // Packets beyond the window say nothing about those within it.
+        let goes_on = what == Early::Unfit || self.reach(psn);
+        if self.is_held(self.base) {
+            // There is no gap: what is held is about to be executed.
+            return false;
         }
         if what == Early::Known {
             self.repeats = self.repeats.saturating_add(1);
         }
-        if !self.gap.asked {
+        if self.gap.extent == 0 {
+            self.tolerance.refresh(now);
+            self.gap.since = now;
+            if what != Early::Unfit {
+                self.reached = psn;
+            }
+        }
+        if what != Early::Known || !self.gap.asked {
             self.gap.extent = self.gap.extent.saturating_add(1);
+        }
+        if !self.gap.asked {
             return self.decide(now);
         }
-        if what != Early::Known {
-            self.gap.extent = self.gap.extent.saturating_add(1);
+        if goes_on {
+            // What came again before this was doubled by the network.
+            self.gap = Gap { round: None, again: 0, nak_at: NEVER, ..self.gap };
             return false;
         }
-        // The peer sent again what was not missing, and the gap is still there.
-        let begins = self.gap.round.is_none_or(|first| ahead(first, psn) < HALF);
-        if begins {
-            let nak_at = now + self.tolerance.wait();
-            self.gap = Gap { round: Some(psn), again: 0, nak_at, ..self.gap };
-        }
-        self.gap.again = self.gap.again.saturating_add(1);
-        // There is one NAK for each repetition.
-        let is_due = self.gap.nak_at != NEVER && self.gap.again > self.tolerance.packets().into();
+        // The peer was here before. If packets follow in order, it sends everything again, and the
+        // gap is still there. There is one NAK for each repetition.
+        let rises = self.gap.round.is_some_and(|latest| (1..HALF).contains(&ahead(psn, latest)));
+        (self.gap.round, self.gap.again) = (Some(psn), self.gap.again.saturating_add(1));
+        let is_due = rises && self.gap.again > self.tolerance.packets().into();
         if is_due {
             self.asked();
+        } else if what == Early::Known && self.gap.nak_at == NEVER {
+            self.gap.nak_at = now + self.tolerance.wait();
         }
         is_due
     }
@@ -242,10 +290,14 @@ impl ReorderBuffer {
     /// NAK for it is due.
     ///
     /// If the gap is a further one, behind held packets that were executed, everything held came
-    /// ahead of it. But a peer that sends everything again sends the packet of this gap too. A NAK
-    /// would let it begin once more, so it comes only if a later packet comes before that one.
+    /// ahead of it. If nothing is held, the peer may still have come farther: what it sent was
+    /// dropped.
+    ///
+    /// But a peer that sends everything again sends the packet of this gap too. A NAK would let it
+    /// begin once more, so it comes only if a later packet comes before that one.
     pub(crate) fn stopped(&mut self, now: Instant) -> bool {
-        if self.held.packets == 0 || self.gap.asked {
+        let is_missing = self.held.packets > 0 || ahead(self.reached, self.base) < HALF;
+        if !is_missing || self.gap.asked {
             return false;
         }
         if self.gap.extent == 0 {
@@ -253,7 +305,7 @@ impl ReorderBuffer {
                 return false;
             }
             self.tolerance.refresh(now);
-            self.gap = Gap { extent: self.held.packets as u16, since: now, ..NO_GAP };
+            self.gap = Gap { extent: self.held.packets.max(1) as u16, since: now, ..NO_GAP };
         }
         self.decide(now)
     }
@@ -274,7 +326,10 @@ impl ReorderBuffer {
     fn asked(&mut self) {
         self.goes_back = self.repeats >= SENDS_ALL;
         self.repeats = 0;
-        (self.gap.asked, self.gap.nak_at) = (true, NEVER);
+        if let Some(latest) = self.gap.round {
+            self.reached = latest;
+        }
+        self.gap = Gap { asked: true, round: None, again: 0, nak_at: NEVER, ..self.gap };
     }
 
     /// Returns when a NAK for the gap is due at the latest.
@@ -299,11 +354,12 @@ impl ReorderBuffer {
     }
 
     /// Records a duplicate of an executed packet.
-    pub(crate) fn repeated(&mut self, psn: Psn) {
+    pub(crate) fn repeated(&mut self, psn: Psn, may_be_probe: bool) {
         self.repeats = self.repeats.saturating_add(1);
         // If a later packet is the first to come again, the peer had already sent this one again.
         if let Some((of, late)) = self.suspect.take_if(|(of, _)| ahead(psn, *of) < HALF)
             && of == psn
+            && !may_be_probe
         {
             self.tolerance.learn(late);
         }

@@ -164,13 +164,18 @@ pub(crate) fn marked<R: Region, S: Sink>(ctx: QpCtx<'_, R, S>, now: Instant, pac
         return;
     }
     // Responses may wait for their time. The notification goes at once.
-    match qp.schedule.wire.forget_later(qp.place, Direction::Answers) {
-        true => qp.schedule.wire.push(qp.place, Direction::Answers),
-        false => qp.make_answer_due(),
-    }
+    qp.answer_at_once();
 }
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
+    /// Gives the QP a turn for its answers, even if responses wait for their time.
+    pub(crate) fn answer_at_once(&mut self) {
+        match self.schedule.wire.forget_later(self.place, Direction::Answers) {
+            true => self.schedule.wire.push(self.place, Direction::Answers),
+            false => self.make_answer_due(),
+        }
+    }
+
     /// Sends the notification that is due, if there is one (IBTA annex A17.9.3).
     pub(super) fn send_notification(&mut self, allowance: &mut Allowance, outlet: &mut impl PacketOutlet<R>) {
         let Some(congestion) = self.conn.congestion.as_deref_mut() else { return };

@@ -14,7 +14,8 @@
 use crate::agenda::drains::Fate;
 use crate::base::memory::Region;
 use crate::base::time::Instant;
-use crate::objects::roce::psn::ahead;
+use crate::base::transport_kind::TransportKind;
+use crate::objects::roce::psn::{HALF, ahead};
 use crate::objects::roce::reorder::{Early, REORDER_WINDOW, ReorderBuffer};
 use crate::protocol::roce::qp::RoceQp;
 use crate::verbs::completion::Sink;
@@ -39,6 +40,15 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// happened then. With `is_last` the frame is dropped instead.
     pub(crate) fn hold_early(&mut self, now: Instant, psn: Psn, frame: &[u8], is_last: bool) -> Option<u64> {
         let (expected, waits) = (self.qp.responder.psn, self.conn.responder.peer_waits());
+        // Held packets may have been executed meanwhile.
+        if !self.qp.is_receiving() {
+            self.counters.drop_state += 1;
+            return None;
+        }
+        if ahead(psn, expected) >= HALF {
+            self.counters.duplicates += 1;
+            return None;
+        }
         if self.conn.reorder.is_none() {
             self.conn.reorder = Some(Box::new(ReorderBuffer::new(expected, now, waits)));
         }
@@ -61,8 +71,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             if what == Early::New {
                 buffer.hold(psn, frame);
             }
-            // Without a gap, the packets before this one are held, and are about to be executed.
-            !waits && !buffer.is_held(expected) && buffer.came_ahead(now, psn, what)
+            !waits && buffer.came_ahead(now, psn, what)
         });
         self.ask_for_gap(nak == Some(true));
         None
@@ -85,15 +94,40 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.with_reorder(|buffer| buffer.next(now, expected)).flatten()
     }
 
-    /// Answers after `count` held packets were executed, and takes care of what is still held.
-    pub(crate) fn went_on(&mut self, now: Instant, count: usize) {
+    /// Whether the expected packet is held.
+    pub(crate) fn is_ready(&self) -> bool {
+        let expected = self.qp.responder.psn;
+        self.qp.is_receiving() && self.conn.reorder.as_ref().is_some_and(|it| it.is_held(expected))
+    }
+
+    /// Drops what the QP holds, because others need the room. Returns the number of packets.
+    ///
+    /// Its peer sends them again after a NAK or a timeout. If they were about to be executed,
+    /// nothing else tells the peer.
+    #[cold]
+    pub(crate) fn evict_early(&mut self, now: Instant) -> u32 {
+        let (was_ready, expected) = (self.is_ready(), self.qp.responder.psn);
+        let evicted = self.with_reorder(|buffer| {
+            buffer.advance(now, expected);
+            (buffer.evict(), was_ready && buffer.stopped(now))
+        });
+        let (packets, is_due) = evicted.unwrap_or_default();
+        if was_ready && self.qp.transport == TransportKind::Roce {
+            self.ask_for_gap(is_due);
+        }
+        packets
+    }
+
+    /// Answers after held packets were executed, from the PSN `before` on, and takes care of what
+    /// is still held.
+    pub(crate) fn went_on(&mut self, now: Instant, before: Psn) {
         let expected = self.qp.responder.psn;
         let ready = self.with_reorder(|buffer| {
             buffer.advance(now, expected);
             buffer.is_held(expected)
         });
         let responder = &mut self.conn.responder;
-        if count > 0 && self.qp.is_receiving() && responder.nak.is_none() {
+        if expected != before && self.qp.is_receiving() && responder.nak.is_none() {
             // A peer that is sending everything again does not send what this covers.
             responder.acknowledge();
         }
@@ -103,7 +137,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         if ready == Some(true) {
             self.make_answer_due();
-        } else if self.conn.holds() && !self.conn.responder.peer_waits() {
+        } else if !self.conn.responder.peer_waits() {
             let nak = self.with_reorder(|buffer| buffer.stopped(now));
             self.ask_for_gap(nak == Some(true));
         }
@@ -129,11 +163,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     }
 
     /// Notes for the rules of NAKs that an executed packet came again.
-    pub(super) fn note_duplicate(&mut self, now: Instant, psn: Psn) {
+    pub(super) fn note_duplicate(&mut self, now: Instant, psn: Psn, may_be_probe: bool) {
         let expected = self.qp.responder.psn;
         self.with_reorder(|buffer| {
             buffer.advance(now, expected);
-            buffer.repeated(psn);
+            buffer.repeated(psn, may_be_probe);
         });
     }
 

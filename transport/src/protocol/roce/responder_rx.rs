@@ -56,9 +56,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     fn receive_duplicate(&mut self, now: Instant, bth: &Bth, body: &Rc) {
         self.counters.duplicates += 1;
         let psn = bth.psn;
-        self.note_duplicate(now, psn);
+        let request = decode(body, &self.conn.responder.write);
+        let is_last = request.as_ref().is_none_or(|request| request.last);
+        self.note_duplicate(now, psn, may_be_probe(bth, is_last));
         let state = &mut self.conn.responder;
-        let request = decode(body, &state.write);
         let answer = request.as_ref().map_or(Answer::Acknowledge, |request| request.op.row().answer);
         let known = match (answer, request.and_then(|request| request.reth)) {
             (Answer::Data, Some(reth)) => state.read_again(psn, &reth, self.qp.path_mtu),
@@ -158,6 +159,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         reth: Option<Reth>,
         found: Option<u64>,
     ) {
+        if let Some(buffer) = self.conn.reorder.as_deref_mut() {
+            let is_unsent = self.conn.responder.nak.is_some();
+            buffer.came(bth.psn, is_unsent, may_be_probe(bth, last));
+        }
         let state = &mut self.conn.responder;
         match (row.answer, reth) {
             (Answer::Once, _) => state.respond(bth.psn, psns, ResponseKind::Once(found)),
@@ -173,7 +178,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 }
             }
         }
-        // In this turn, the packets that are held behind this one are executed too.
+        if self.conn.holds() {
+            // The packets that are held behind this one are executed in a turn.
+            return self.answer_at_once();
+        }
         self.make_answer_due();
     }
 
@@ -208,6 +216,13 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         self.conn.responder.nak_for_good(psn, nak);
         self.make_answer_due();
     }
+}
+
+/// Whether a packet may be one that its sender sends again because nothing was answered.
+///
+/// Within a message, few other packets ask for an acknowledge.
+fn may_be_probe(bth: &Bth, is_last: bool) -> bool {
+    bth.ack_req && !is_last
 }
 
 /// Returns the code of a NAK on the wire.

@@ -248,12 +248,14 @@ pub struct ReorderBuffer {
     pub since: u64,
     /// Whether there was a NAK for the gap.
     pub asked: bool,
-    /// PSN with which the peer's present repetition began.
+    /// The latest packet of what may be a repetition by the peer, for which there was no NAK.
     pub round: Option<u32>,
-    /// Packets of that repetition.
+    /// Packets of that.
     pub again: u16,
     /// When a NAK for the gap is due.
     pub nak_at: Option<u64>,
+    /// How far the peer has come since it last began to repeat.
+    pub reached: u32,
     /// By how much a NAK is delayed.
     pub tolerance: Lateness,
     /// By how much it would be delayed because of the present second.

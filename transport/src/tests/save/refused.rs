@@ -404,7 +404,7 @@ fn a_reorder_buffer_that_no_queue_pair_can_have_is_refused() {
     fn buffer(r: &mut Record) -> &mut record::ReorderBuffer {
         rc(r).reorder.as_mut().unwrap()
     }
-    let cases: [(Violation, Spoil); 17] = [
+    let cases: [(Violation, Spoil); 20] = [
         (V::Frame, |r| *buffer(r).frames[0].last_mut().unwrap() ^= 1),
         (V::Frame, |r| buffer(r).frames.extend_from_within(..1)),
         (V::Frame, |r| buffer(r).frames[0].resize(MAX_FRAME + 1, 0)),
@@ -414,6 +414,11 @@ fn a_reorder_buffer_that_no_queue_pair_can_have_is_refused() {
         (V::Frame, |r| buffer(r).place = 1 << 63),
         (V::Psn, |r| buffer(r).base = 1 << 24),
         (V::Window, |r| buffer(r).tolerance.packets = 33),
+        (V::Window, |r| {
+            buffer(r).suspect = Some((0, record::Lateness { packets: 1, time: u32::MAX }));
+        }),
+        (V::Window, |r| buffer(r).reached = (buffer(r).base + (1 << 23)) % (1 << 24)),
+        (V::Psn, |r| buffer(r).reached = 1 << 24),
         (V::Window, |r| buffer(r).extent = 0),
         (V::Window, |r| buffer(r).asked = true),
         (V::Window, |r| {

@@ -1,7 +1,10 @@
 //! Congestion: marks, notifications, and the rates that they cause.
 
 use super::*;
+use crate::agenda::rate::RateLimit;
+use crate::agenda::rates::RateLimits;
 use WcStatus::{RetryExc, Success};
+use core::num::NonZeroU64;
 
 /// The congestion notification DSCP of the default parameters.
 const CNP_CLASS: u8 = 48 << 2;
@@ -464,6 +467,84 @@ fn a_slow_qp_whose_peer_is_gone_fails_in_time() {
     assert_eq!(net.hosts[A].statuses(), [(1, RetryExc)]);
     // Between two tries it waits for its time, too.
     assert!(net.now < begin + 20 * TIMEOUT);
+}
+
+/// B has a low rate. If `is_limited`, its device has a rate too, which is high.
+fn slow_responder(is_limited: bool) -> Net {
+    let patient = |attr: &mut QpAttr| attr.timeout = 14;
+    let mut net = Net::connected_with(patient, patient);
+    net.hosts[B].engine.set_congestion(Some(constant(1_250_000))).unwrap();
+    notify(&mut net, B, 2000);
+    if is_limited {
+        let tx = RateLimit { bytes: NonZeroU64::new(1 << 40), ..RateLimit::default() };
+        let limits = RateLimits { tx, rx: RateLimit::default() };
+        let Host { engine, end, .. } = &mut net.hosts[B];
+        engine.set_rates(net.now, end.device, &limits).unwrap();
+    }
+    net
+}
+
+#[test]
+fn held_packets_are_executed_while_responses_wait_for_a_rate() {
+    for is_limited in [false, true] {
+        let mut net = slow_responder(is_limited);
+        let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+        net.post(A, 1, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 50_000)]));
+        for id in 2..4 {
+            net.post(A, id, write_to(b.remote(90_000)), Payload::Inline(&[id as u8; 4]));
+        }
+        net.work(A);
+        let frames: Vec<Frame> = net.hosts[A].cable.frames.drain(..).collect();
+        for at in [0, 2, 1] {
+            net.deliver(A, &frames[at]);
+            net.work(B);
+        }
+        let sent = net.hosts[B].cable.frames.len();
+        assert!(sent < 10, "{sent}: responses wait");
+        assert_eq!(b.memory.bytes(90_000, 4), [3; 4], "limits: {is_limited}");
+        assert_eq!(net.hosts[B].engine.held_early(b.device), (0, 0));
+        net.settle();
+        assert_eq!(net.hosts[A].statuses(), [(1, Success), (2, Success), (3, Success)]);
+    }
+}
+
+#[test]
+fn responses_to_reads_that_were_held_leave_at_the_rate_of_their_qp() {
+    for is_limited in [false, true] {
+        let mut net = slow_responder(is_limited);
+        let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+        net.post(A, 1, write_to(b.remote(90_000)), Payload::Inline(b"x"));
+        net.post(A, 2, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 50_000)]));
+        net.work(A);
+        let frames: Vec<Frame> = net.hosts[A].cable.frames.drain(..).collect();
+        for at in [1, 0] {
+            net.deliver(A, &frames[at]);
+            net.work(B);
+        }
+        let sent = net.hosts[B].cable.frames.len();
+        assert!(sent < 10, "{sent} at once, limits: {is_limited}");
+        net.settle();
+        assert_eq!(net.hosts[A].statuses(), [(1, Success), (2, Success)]);
+    }
+}
+
+#[test]
+fn a_mark_counts_on_a_packet_that_waits_behind_another() {
+    let mut net = controlled();
+    net.post(A, 1, SEND, Payload::Inline(b"first"));
+    net.post(A, 2, SEND, Payload::Inline(b"second"));
+    net.work(A);
+    let mut frames: Vec<Frame> = net.hosts[A].cable.frames.drain(..).collect();
+    mark(&mut frames[1]);
+    let Host { engine, log, .. } = &mut net.hosts[B];
+    frames.iter().for_each(|frame| engine.handle_frame(net.now, frame, log));
+    assert!(engine.has_questions());
+    let b = net.hosts[B].end.clone();
+    net.post_recv(B, 1, &[b.sge(0, 8)]);
+    net.post_recv(B, 2, &[b.sge(0, 8)]);
+    net.work(B);
+    let counters = net.hosts[B].counters();
+    assert_eq!((counters.np_ecn_marked_roce_packets, counters.np_cnp_sent), (1, 1));
 }
 
 /// Returns the record of an engine with a QP that has a rate and owes a notification.

@@ -180,6 +180,29 @@ fn slices(path_mtu: Mtu, most: usize) {
 }
 
 #[test]
+fn packets_are_executed_as_others_come_while_there_is_no_turn() {
+    let mut net = Net::connected();
+    let frames = write(&mut net, 200);
+    bring(&mut net, &frames, 1..50);
+    assert_eq!(answers(&mut net, &frames), [(0, true)]);
+    bring(&mut net, &frames, [0]);
+    assert_eq!(held(&net, B).0, 49);
+    // This one comes again, and is executed before it is looked at.
+    bring(&mut net, &frames, [2]);
+    assert_eq!((held(&net, B).0, net.hosts[B].counters().duplicates), (47, 1));
+    for at in 50..200 {
+        bring(&mut net, &frames, [at]);
+        let left = 96_usize.saturating_sub(at).max(1);
+        assert_eq!(held(&net, B).0 as usize, left, "two are executed, one is held");
+    }
+    bring(&mut net, &frames, [199, 5, 199]);
+    assert_eq!((stored(&net), held(&net, B)), (200, (0, 0)));
+    assert_eq!(answers(&mut net, &frames), [(199, false)]);
+    let counters = net.hosts[B].counters();
+    assert_eq!((counters.drop_reorder, counters.naks_sequence), (0, 1));
+}
+
+#[test]
 fn who_waits_for_a_receive_keeps_what_is_behind_it() {
     let mut net = Net::connected();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());

@@ -1,10 +1,10 @@
 //! The reorder buffer in the record.
 
 use super::tolerance::{Lateness, Tolerance};
-use super::{Gap, REORDER_BYTES, REORDER_WINDOW, ReorderBuffer};
+use super::{Gap, REORDER_BYTES, REORDER_WINDOW, ReorderBuffer, before};
 use crate::base::time::NEVER;
 use crate::objects::qp::Qp;
-use crate::objects::roce::psn::ahead;
+use crate::objects::roce::psn::{HALF, ahead};
 use crate::save::{Violation, deadline, record, to_deadline, to_psn};
 use vrdma_wire::num::Psn;
 use vrdma_wire::roce::{MAX_FRAME, Packet};
@@ -12,8 +12,8 @@ use vrdma_wire::roce::{MAX_FRAME, Packet};
 impl ReorderBuffer {
     /// Returns the record of the buffer.
     pub(crate) fn save(&self) -> record::ReorderBuffer {
-        let ReorderBuffer { base, slots, held: _, place, gap, tolerance, suspect, .. } = self;
-        let ReorderBuffer { repeats, goes_back, .. } = self;
+        let ReorderBuffer { base, slots, held: _, place, gap, reached, tolerance, .. } = self;
+        let ReorderBuffer { suspect, repeats, goes_back, .. } = self;
         let Gap { extent, since, asked, round, again, nak_at } = *gap;
         let Tolerance { limit, seen, since: period } = *tolerance;
         let in_order = (0..REORDER_WINDOW).map(|n| base.add(n));
@@ -28,6 +28,7 @@ impl ReorderBuffer {
             round: round.map(Psn::number),
             again,
             nak_at: deadline(nak_at),
+            reached: reached.number(),
             tolerance: limit.save(),
             seen: seen.save(),
             period: period.0,
@@ -69,6 +70,10 @@ impl ReorderBuffer {
         {
             return Err(Violation::Window);
         }
+        buffer.reached = to_psn(record.reached)?;
+        if ahead(buffer.reached, before(base)) > HALF {
+            return Err(Violation::Window);
+        }
         let [limit, seen] = [record.tolerance, record.seen].map(Lateness::restore);
         buffer.tolerance = Tolerance { limit, seen, since: period };
         if !buffer.tolerance.is_possible() {
@@ -76,6 +81,9 @@ impl ReorderBuffer {
         }
         let suspect = record.suspect.map(|(psn, late)| Ok((to_psn(psn)?, Lateness::restore(late))));
         buffer.suspect = suspect.transpose()?;
+        if buffer.suspect.is_some_and(|(_, late)| !late.is_possible()) {
+            return Err(Violation::Window);
+        }
         (buffer.place, buffer.repeats) = (place, repeats);
         // Frames are held for a connection that receives by RoCE.
         if !buffer.slots.is_empty() && !qp.is_receiving() || buffer.slots.is_empty() && place != 0 {

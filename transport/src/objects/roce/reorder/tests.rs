@@ -68,15 +68,118 @@ fn tiny_frames_count_with_all_that_they_cost() {
     assert_eq!(buffer.held().bytes, 0);
 }
 
+/// Lets packets come. Returns those with which a NAK is due.
+fn naks(buffer: &mut ReorderBuffer, numbers: impl IntoIterator<Item = u32>) -> Vec<u32> {
+    numbers.into_iter().filter(|&number| come(buffer, number)).collect()
+}
+
 #[test]
 fn there_is_one_nak_for_a_gap_and_one_more_for_each_repetition() {
     let mut buffer = buffer(0);
-    assert!(come(&mut buffer, 1));
-    assert!(!come(&mut buffer, 2) && !come(&mut buffer, 3));
-    // The peer went back, and the gap got lost again.
-    assert!(come(&mut buffer, 1));
-    assert!(!come(&mut buffer, 2) && !come(&mut buffer, 3) && !come(&mut buffer, 4));
-    assert!(come(&mut buffer, 1) && !come(&mut buffer, 3));
+    assert_eq!(naks(&mut buffer, 1..10), [1]);
+    // The peer goes back again and again. Wherever that begins, the gap gets lost again.
+    assert_eq!(naks(&mut buffer, 1..10), [2]);
+    assert_eq!(naks(&mut buffer, 2..10), [3]);
+    assert_eq!(naks(&mut buffer, 5..10), [6]);
+    assert_eq!(naks(&mut buffer, [1, 4, 6, 8, 12]), [4]);
+    // The network reorders a repetition.
+    assert_eq!(naks(&mut buffer, [2, 1, 3, 5, 4, 6, 7, 8, 9]), [3]);
+    assert_eq!(naks(&mut buffer, [3, 4, 7, 5, 8, 9]), [4]);
+    assert_eq!(buffer.nak_at(), NEVER);
+    // Of this one, a single packet comes.
+    assert_eq!(naks(&mut buffer, [9]), []);
+    let at = buffer.nak_at();
+    assert_eq!(at, NOW + buffer.tolerance.wait());
+    assert!(buffer.take_delayed_nak(at, psn(0)) && buffer.nak_at() == NEVER);
+}
+
+#[test]
+fn a_frame_that_the_network_doubled_has_no_nak() {
+    let mut buffer = buffer(0);
+    assert_eq!(naks(&mut buffer, [1, 2, 3, 4, 4, 5, 3, 6, 6, 1, 7, 7, 7, 8]), [1]);
+    assert_eq!(buffer.nak_at(), NEVER, "the stream went on");
+}
+
+#[test]
+fn a_repetition_of_packets_that_gave_way_has_its_nak() {
+    let mut buffer = buffer(0);
+    assert_eq!(naks(&mut buffer, 1..10), [1]);
+    buffer.evict();
+    assert_eq!(naks(&mut buffer, 10..20), [], "these were under way");
+    assert_eq!(naks(&mut buffer, 2..20), [3]);
+}
+
+#[test]
+fn a_nak_that_has_not_left_counts_for_nothing() {
+    let mut buffer = buffer(0);
+    assert_eq!(naks(&mut buffer, [1, 3, 4]), [1]);
+    buffer.came(psn(0), true, false);
+    assert!(buffer.next(NOW, psn(1)).is_some());
+    buffer.advance(NOW, psn(2));
+    assert!(!buffer.stopped(NOW) && buffer.nak_at() != NEVER, "the first one was late, and is learned");
+    assert_eq!(naks(&mut buffer, [5, 6, 7, 8]), [8]);
+    // Where nothing behind the gap is executed, it is still the same one.
+    let mut buffer = self::buffer(0);
+    assert_eq!(naks(&mut buffer, [2]), [2]);
+    buffer.came(psn(0), true, false);
+    buffer.advance(NOW, psn(1));
+    assert_eq!(naks(&mut buffer, [3, 4, 5]), [4]);
+}
+
+#[test]
+fn a_further_gap_has_its_nak_if_the_first_one_had_none() {
+    let mut buffer = ReorderBuffer::new(psn(0), NOW, true);
+    buffer.tolerance.limit.packets = 4;
+    assert_eq!(naks(&mut buffer, [1, 3, 4]), []);
+    assert!(buffer.next(NOW, psn(1)).is_some());
+    buffer.advance(NOW, psn(2));
+    assert!(!buffer.stopped(NOW));
+    let at = buffer.nak_at();
+    assert!(at != NEVER && buffer.take_delayed_nak(at, psn(2)));
+}
+
+#[test]
+fn what_was_dropped_behind_held_packets_has_a_nak() {
+    for tolerated in [0, 4] {
+        let mut buffer = buffer(0);
+        assert_eq!(naks(&mut buffer, [1]), [1]);
+        buffer.advance(NOW, psn(1));
+        assert!(!buffer.came_ahead(NOW, psn(2), Early::Dropped), "the expected one is here");
+        assert!(buffer.next(NOW, psn(1)).is_some());
+        buffer.advance(NOW, psn(2));
+        buffer.tolerance.limit.packets = tolerated;
+        assert_eq!(buffer.stopped(NOW), tolerated == 0);
+        assert_eq!(buffer.nak_at() == NEVER, tolerated == 0);
+        assert!(!buffer.stopped(NOW), "one is enough");
+        // It comes again, and nothing is missing.
+        buffer.advance(NOW, psn(3));
+        assert!(!buffer.stopped(NOW) && buffer.nak_at() == NEVER);
+    }
+}
+
+#[test]
+fn a_probe_does_not_make_it_tolerant() {
+    let mut buffer = buffer(0);
+    // It fills the gap, and comes once more.
+    assert_eq!(naks(&mut buffer, [1, 2]), [1]);
+    buffer.came(psn(0), false, true);
+    buffer.advance(NOW, psn(3));
+    buffer.repeated(psn(0), false);
+    assert_eq!(buffer.tolerance, Tolerance::new(NOW));
+    // Another packet fills the gap, and the probe comes after it.
+    assert_eq!(naks(&mut buffer, [4]), [4]);
+    buffer.came(psn(3), false, false);
+    buffer.advance(NOW, psn(5));
+    buffer.repeated(psn(3), true);
+    buffer.repeated(psn(3), false);
+    assert_eq!(buffer.tolerance, Tolerance::new(NOW));
+    // It fills a gap for which there was no NAK.
+    buffer.tolerance.limit.packets = 1;
+    let before = buffer.tolerance;
+    assert_eq!(naks(&mut buffer, [6]), []);
+    buffer.came(psn(5), false, true);
+    buffer.advance(NOW, psn(7));
+    assert_eq!(buffer.tolerance, before);
 }
 
 #[test]
@@ -90,7 +193,7 @@ fn a_further_gap_has_its_nak_at_once_unless_the_peer_sends_all_again() {
     assert!(!buffer.stopped(NOW), "one is enough");
     // The peer repeats much of what was executed.
     for number in [1, 1, 1] {
-        buffer.repeated(psn(number));
+        buffer.repeated(psn(number), false);
     }
     assert!(buffer.next(NOW, psn(3)).is_some());
     assert!(buffer.stopped(NOW), "the next NAK shows that");
@@ -106,7 +209,7 @@ fn tolerance_grows_by_gaps_that_filled_themselves_and_delays_naks() {
     // The first late packet costs a NAK. That it was late is known when it comes again.
     assert!(come(&mut buffer, 1) && !come(&mut buffer, 2));
     buffer.advance(NOW, psn(3));
-    buffer.repeated(psn(0));
+    buffer.repeated(psn(0), false);
     assert_eq!(buffer.tolerance.packets(), 4);
     assert!(!come(&mut buffer, 4) && !come(&mut buffer, 5));
     assert_eq!(buffer.nak_at(), NOW + buffer.tolerance.wait(), "the NAK for a gap without more packets");
@@ -130,7 +233,7 @@ fn a_lost_packet_does_not_make_it_tolerant() {
     assert!(come(&mut buffer, 1) && !come(&mut buffer, 2));
     buffer.advance(NOW, psn(3));
     for number in [1, 2] {
-        buffer.repeated(psn(number));
+        buffer.repeated(psn(number), false);
     }
     assert_eq!(buffer.tolerance.packets(), 0);
 }
@@ -223,7 +326,7 @@ fn a_lost_packet_that_comes_twice_does_not_make_it_tolerant() {
             come(&mut buffer, number);
         }
         buffer.advance(Instant(NOW.0 + time), psn(count + 1));
-        buffer.repeated(psn(0));
+        buffer.repeated(psn(0), false);
         assert_eq!(buffer.tolerance, Tolerance::new(NOW));
     }
     // The round trip is short, and the peer goes back twice.
@@ -231,7 +334,7 @@ fn a_lost_packet_that_comes_twice_does_not_make_it_tolerant() {
     assert!(come(&mut buffer, 1) && !come(&mut buffer, 2));
     buffer.advance(NOW, psn(3));
     for number in [1, 2, 0, 1, 2] {
-        buffer.repeated(psn(number));
+        buffer.repeated(psn(number), false);
     }
     assert_eq!(buffer.tolerance.packets(), 0);
 }

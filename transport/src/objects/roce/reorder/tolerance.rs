@@ -47,8 +47,8 @@ impl Lateness {
         Lateness { packets: packets.min(MAX_TOLERANCE.into()) as u8, time: time.min(WAIT[1]) }
     }
 
-    /// Whether a tolerance may have this value.
-    fn is_possible(self) -> bool {
+    /// Whether a packet that is not lost may come so late, or a tolerance be so large.
+    pub(super) fn is_possible(self) -> bool {
         self.packets <= MAX_TOLERANCE && self.time <= WAIT[1]
     }
 }

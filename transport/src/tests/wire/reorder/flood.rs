@@ -180,6 +180,31 @@ fn who_has_to_give_way_in_a_gap_goes_on_without_another_nak() {
 }
 
 #[test]
+fn who_has_to_give_way_before_its_turn_has_a_nak() {
+    save::replace_none();
+    let mut net = Net::connected();
+    let frames = write(&mut net, 30);
+    bring(&mut net, &frames, (0..30).filter(|&at| at != 1));
+    assert_eq!(answers(&mut net, &frames), [(1, true)]);
+    bring(&mut net, &frames, [1]);
+    let end = net.hosts[B].end.clone();
+    let others = make_qps(&mut net, &end, 9);
+    let mut target = Target { ends: vec![others.clone()], net };
+    others.iter().for_each(|other| target.fill(other));
+    assert!(target.dropped(0) >= 28, "the honest QP was the oldest");
+    let Target { mut net, .. } = target;
+    let Host { engine, log, cable, .. } = &mut net.hosts[B];
+    while engine.transmit(net.now, 100, cable, log) {}
+    let first = parse(&frames[0]).bth.psn;
+    let naks = cable.frames.iter().filter(|frame| {
+        let packet = parse(frame);
+        let Body::Rc(Rc::Ack(Aeth { syndrome, .. })) = packet.body else { return false };
+        packet.bth.psn == first.add(2) && syndrome == SEQUENCE
+    });
+    assert_eq!(naks.count(), 1);
+}
+
+#[test]
 fn packets_beyond_the_window_and_within_it_have_one_nak_for_a_gap() {
     for order in [[REORDER_WINDOW, 5, 6], [5, REORDER_WINDOW, 6]] {
         let mut target = Target::new(1, 1);

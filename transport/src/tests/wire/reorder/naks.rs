@@ -238,3 +238,53 @@ fn a_packet_that_waits_for_a_receive_has_no_nak() {
     assert_eq!((b.memory.bytes(0, 4), b.memory.bytes(100, 4)), (b"next".to_vec(), b"send".to_vec()));
     assert_eq!(net.hosts[B].counters().naks_sequence, 1);
 }
+
+#[test]
+fn a_nak_that_was_withdrawn_is_made_up_for() {
+    let mut net = Net::connected();
+    let frames = write(&mut net, 11);
+    // All of that is there before B has a turn.
+    bring(&mut net, &frames, [0, 3, 1]);
+    assert_eq!(answers(&mut net, &frames), [(1, false)], "no NAK has left");
+    bring(&mut net, &frames, 4..11);
+    assert_eq!(answers(&mut net, &frames), [(2, true)]);
+    bring(&mut net, &frames, [2]);
+    assert_eq!(answers(&mut net, &frames), [(10, false)]);
+    assert_eq!(stored(&net), 11);
+}
+
+#[test]
+fn a_loss_that_a_probe_heals_does_not_delay_naks() {
+    for fills in [true, false] {
+        let mut net = Net::connected();
+        let frames = write(&mut net, 10);
+        let probe = Packet { bth: Bth { ack_req: true, ..parse(&frames[0]).bth }, ..parse(&frames[0]) };
+        let probe = frame(&probe, &Packet::parse(&frames[0]).unwrap().payload.to_vec());
+        assert_ne!(probe, frames[0]);
+        bring(&mut net, &frames, [1]);
+        assert_eq!(answers(&mut net, &frames), [(0, true)]);
+        let order = if fills { [&probe, &frames[0]] } else { [&frames[0], &probe] };
+        order.into_iter().for_each(|frame| net.deliver(A, frame));
+        assert_eq!(answers(&mut net, &frames), [(1, false)]);
+        bring(&mut net, &frames, [3]);
+        assert_eq!(answers(&mut net, &frames), [(2, true)], "at once");
+    }
+}
+
+#[test]
+fn who_executes_nothing_repeats_no_acknowledge() {
+    let mut net = Net::connected();
+    let mut frames = write(&mut net, EXECUTED + 1);
+    net.post(A, 2, SEND, Payload::Inline(b"send"));
+    net.work(A);
+    frames.extend(net.hosts[A].cable.frames.drain(..));
+    assert_eq!(frames.len(), EXECUTED + 2);
+    bring(&mut net, &frames, 1..EXECUTED + 2);
+    assert_eq!(answers(&mut net, &frames), [(0, true)]);
+    bring(&mut net, &frames, [0]);
+    let Host { engine, log, cable, .. } = &mut net.hosts[B];
+    // The SEND has no receive so far. It is alone in the second turn.
+    (0..4).for_each(|_| _ = engine.transmit(net.now, 1000, cable, log));
+    assert!(engine.has_questions());
+    assert_eq!(net.hosts[B].cable.frames.len(), 1);
+}
