@@ -6,7 +6,7 @@
 //!
 //! * The first NAK comes after as many packets as the network is known to reorder, or after a short
 //!   time.
-//! * Another NAK comes if the peer sends again what is held, and the gap is still there.
+//! * Another NAK comes if the peer begins again, and the gap is still there.
 //! * A gap may be of many packets. Until all of them have come, it is the same gap.
 //! * What is held behind a further gap counts as come ahead of it.
 //! * After an RNR NAK there is none, until its packet comes again.
