@@ -12,7 +12,6 @@ use crate::objects::roce::requester_state::{Acked, psns};
 use crate::objects::roce::selective::ReadAgain;
 use crate::protocol::roce::answered::{Fit, ResponseEffect, match_response};
 use crate::protocol::roce::qp::RoceQp;
-
 use crate::protocol::roce::retry::Cause;
 use crate::verbs::completion::{Sink, WcStatus};
 use crate::verbs::op::Answer;

@@ -159,8 +159,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let selective = &mut self.conn.selective;
         match cause {
             Cause::Timeout | Cause::Dropped | Cause::Lost => false,
-            Cause::Gap => true,
-            Cause::More => true,
+            Cause::Gap | Cause::More => true,
             Cause::Silence => selective.ahead == Ahead::Held && selective.is_alone(state.una),
             Cause::Nak => {
                 let first = self.requests.first_send(&self.qp.requester.queue);
