@@ -3,6 +3,7 @@
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use vrdma_backend::port::FaultsConfig;
 
 /// RDMA between guests at the speed of this machine, without a VM.
 ///
@@ -42,6 +43,8 @@ pub enum Command {
     Report(Report),
     /// The standard set through two daemons alternately: the ratios of the first to the second
     Compare(Compare),
+    /// Two daemons on a link that loses, reorders and duplicates packets, beside one that does not
+    Loss(Loss),
     /// Runs as a daemon, for the other commands
     #[command(hide = true)]
     Daemon(Box<vrdma_backend::config::Args>),
@@ -61,6 +64,7 @@ impl Command {
             Command::Limits(args) => Some(args.cpus),
             Command::Report(args) => Some(args.daemon.cpus),
             Command::Compare(args) => Some(args.cpus),
+            Command::Loss(args) => Some(args.cpus),
             Command::Daemon(_) => None,
         }
     }
@@ -411,6 +415,54 @@ pub struct Compare {
     /// Processors of this program's thread, and of both workers
     #[arg(long, default_value = "0,1", value_name = "OURS,WORKERS'", value_parser = processors)]
     pub cpus: (usize, usize),
+}
+
+/// Arguments of `vrdma-perf loss`.
+///
+/// Each row starts two daemons for each run, with a veth between them and a guest each.
+#[derive(Clone, Debug, Args)]
+pub struct Loss {
+    /// Measure only rows whose names contain this text
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub only: String,
+    /// Number of runs of each row; the median counts
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub runs: u8,
+    /// Seconds for each run of a row
+    #[arg(short = 'D', long, default_value_t = 2.0, value_parser = seconds)]
+    pub duration: f64,
+    /// Faults instead of those of the rows, as the daemon's --faults has them
+    #[arg(long, value_name = "KEY=VALUE,...")]
+    pub faults: Option<FaultsConfig>,
+    /// Number of losses of each kind whose time is measured
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    pub losses: u32,
+    /// The driver at both ends of the veth
+    #[arg(long, value_enum, default_value = "packet")]
+    pub port: VethPort,
+    /// MTU of the link
+    #[arg(long, default_value_t = 4500, value_parser = clap::value_parser!(u16).range(4200..=9600))]
+    pub mtu: u16,
+    /// Program to start as both daemons: a vrdma-backend of another version
+    #[arg(long, value_name = "PROGRAM")]
+    pub daemon: Option<PathBuf>,
+    /// Microseconds without work after which a worker sleeps
+    #[arg(long, default_value_t = 50, value_name = "US")]
+    pub poll_us: u64,
+    /// Processors of this program's thread and the second daemon's worker, and of the first
+    /// daemon's
+    #[arg(long, default_value = "0,1", value_name = "OURS,FIRST'S", value_parser = processors)]
+    pub cpus: (usize, usize),
+}
+
+/// A driver of ports at the ends of a veth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum VethPort {
+    /// Packet sockets of vrdma's driver (net_packet)
+    Packet,
+    /// Packet sockets of DPDK's driver
+    #[value(name = "af_packet")]
+    AfPacket,
 }
 
 /// Parses two processor numbers, such as `0,1`.

@@ -91,10 +91,29 @@ pub fn latency(
 /// # Errors
 /// An operation fails, or does not end.
 pub fn rate(load: &mut impl Load, count: u32) -> Result<Duration> {
+    Ok(until(load, |done| done >= count)?.1)
+}
+
+/// Counts the operations that end within `time`, with as many outstanding as the load wants.
+/// Returns their number, and the exact time.
+///
+/// It then waits for the outstanding operations without counting them.
+///
+/// # Errors
+/// An operation fails, or does not end.
+pub fn count(load: &mut impl Load, time: Duration) -> Result<(u32, Duration)> {
+    let start = Instant::now();
+    until(load, |_| start.elapsed() >= time)
+}
+
+/// Keeps operations outstanding until enough have ended. Returns their number, and how long it
+/// took.
+#[inline]
+fn until(load: &mut impl Load, mut is_enough: impl FnMut(u32) -> bool) -> Result<(u32, Duration)> {
     let mut done = 0;
     let mut patience = Patience::default();
     let start = Instant::now();
-    while done < count {
+    while !is_enough(done) {
         while load.post() {}
         load.ring();
         let now = load.poll()?;
@@ -112,5 +131,5 @@ pub fn rate(load: &mut impl Load, count: u32) -> Result<Duration> {
             patience.idle(load)?;
         }
     }
-    Ok(time)
+    Ok((done, time))
 }

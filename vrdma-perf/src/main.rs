@@ -8,7 +8,7 @@
 //! | file | question |
 //! |---|---|
 //! | `args` | what is asked for? |
-//! | `missing`, `machine` | what does this machine lack, and what is it? |
+//! | `missing`, `machine`, `network` | what does this machine lack, and what is it; a veth |
 //! | `stats`, `load` | how are many measurements summed up; the measuring loops for any load |
 //! | `helper`, `line`, `copies`, `copying`, `floor`, `bells`, `ucx` | what can the machine do: a second thread, round trips of a cache line, copies, a ring without checks, two eventfds; what does UCX do? |
 //! | `turns` | how are two things compared on a machine that changes? |
@@ -17,7 +17,7 @@
 //! | `windows`, `beside` | in which windows of time is it measured, and beside what? |
 //! | `measure`, `limits`, `idle` | what are the results; what do idle connections cost? |
 //! | `table`, `lines`, `plot` | how is it shown: to people, in Markdown, as a curve? |
-//! | `wire`, `workers` | two engines over a port, and the engines of two workers |
+//! | `wire`, `workers`, `loss` | two engines over a port; the engines of two workers; two daemons on a lossy link |
 //! | `rows`, `document`, `report`, `account` | the standard set; where does the worker's time go? |
 
 mod account;
@@ -37,9 +37,11 @@ mod limits;
 mod line;
 mod lines;
 mod load;
+mod loss;
 mod machine;
 mod measure;
 mod missing;
+mod network;
 mod plan;
 mod plot;
 mod process;
@@ -128,6 +130,7 @@ fn run(command: Command) -> Result<()> {
         Command::Report(args) if args.account => account::report(&args),
         Command::Report(args) => report::report(&args),
         Command::Compare(args) => report::compare(&args),
+        Command::Loss(args) => loss::report(&args),
         Command::Daemon(args) => daemon::run(&args),
     }
 }

@@ -146,6 +146,38 @@ fn frames_of_a_port_are_beside_what_engines_send_over_it() {
 }
 
 #[test]
+fn a_link_with_losses_is_beside_one_without() {
+    let output = perf_with(&["loss", "--runs", "1", "-D", "0.1", "--losses", "10", "--only", "lost"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let cells = |name: &str| -> Vec<String> {
+        let row = text.lines().find(|line| line.starts_with(&format!("| {name} |")));
+        let row = row.unwrap_or_else(|| panic!("{name}: {text}"));
+        row.split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    for name in ["64 KiB WRITE, 1 % lost", "64 KiB READ, 1 % lost, reordered, doubled", "8 B WRITE, 1 % lost"]
+    {
+        assert_ne!(cells(name)[5], "0", "{name}: packets are lost: {text}");
+    }
+    // Ten operations of 200 have a planned loss. So may some of those before them.
+    let lost: u32 = cells("16 KiB WRITE, its ACK lost")[5].parse().expect("a number");
+    assert!((10..=30).contains(&lost), "{text}");
+    assert!(!text.contains("that nobody answers"), "{text}");
+}
+
+#[test]
+fn a_row_that_there_is_not_and_a_machine_without_a_veth_are_told() {
+    let output = perf_with(&["loss", "--only", "16 MiB"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.starts_with("vrdma-perf: no row has \"16 MiB\" in its name: 64 KiB"), "{error}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vrdma-perf"));
+    let output = command.arg("loss").env("PATH", "/nowhere").output().expect("the program runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{error}");
+    assert!(error.contains("this machine has no veth"), "{error}");
+}
+
+#[test]
 fn a_report_is_put_between_the_marks_of_its_document() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("report.md");

@@ -2,9 +2,9 @@
 
 use crate::args::PortKind;
 use crate::missing::missing;
-use anyhow::{Context, Result, bail, ensure};
+use crate::network::{bring_up, make_veth, own_network};
+use anyhow::{Result, ensure};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 use vrdma_backend::port::{self, Eal, Port, UplinkDevice};
 use vrdma_wire::num::Mtu;
@@ -33,13 +33,10 @@ pub fn open(kind: PortKind, mtu: Option<u16>, dir: &Path) -> Result<Vec<Port>> {
 /// Opens both ends of a veth, with the largest MTU that they accept.
 fn veth(kind: PortKind, mtu: Option<u16>, dir: &Path) -> Result<Vec<Port>> {
     own_network()?;
-    ip("link add va type veth peer name vb")?;
+    make_veth()?;
     let mut error = None;
     for mtu in mtu.map_or(LINK_MTUS.to_vec(), |mtu| vec![mtu]) {
-        for end in ["va", "vb"] {
-            ip(&format!("link set {end} mtu {mtu}"))?;
-            ip(&format!("link set {end} up"))?;
-        }
+        bring_up(mtu)?;
         match all(kind, dir, mtu) {
             Ok(ports) => return Ok(ports),
             Err(found) => _ = error.get_or_insert(found),
@@ -102,22 +99,4 @@ pub fn path_mtu(ports: &[Port]) -> Mtu {
     let link = link_mtu(ports);
     let fits = |code| Mtu::from_code(code).filter(|mtu| mtu.bytes() + OVERHEAD <= u32::from(link));
     (1..=5).rev().find_map(fits).unwrap_or(Mtu::M256)
-}
-
-/// Enters a new network namespace. Without root, it also enters a new user namespace.
-fn own_network() -> Result<()> {
-    // SAFETY: this is a plain system call. This thread starts EAL's threads and all programs later,
-    // so they are in the namespace too.
-    let unshare = |flags| unsafe { libc::unshare(flags) } == 0;
-    if unshare(libc::CLONE_NEWNET) || unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) {
-        return Ok(());
-    }
-    bail!("a veth wants root, or a user namespace: {}", std::io::Error::last_os_error())
-}
-
-fn ip(arguments: &str) -> Result<()> {
-    let output = Command::new("ip").args(arguments.split(' ')).output().context("ip (Debian: iproute2)")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "ip {arguments}: {}", said.trim());
-    Ok(())
 }

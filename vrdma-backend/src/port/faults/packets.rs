@@ -106,6 +106,7 @@ fn each_kind_is_lost_by_plan() {
     .collect();
     loses("drop=tail/1", all.clone(), &[1, 2, 4, 12]);
     loses("drop=tail/3", all.clone(), &[4]);
+    loses("drop=middle/1", all.clone(), &[0, 11]);
     loses("drop=retransmission/1", all.clone(), &[3, 10]);
     loses("drop=ack/1", all.clone(), &[5]);
     loses("drop=nak/1", all.clone(), &[6]);

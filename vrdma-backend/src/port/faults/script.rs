@@ -31,6 +31,8 @@ enum Rule {
 pub enum PacketKind {
     /// The last packet of a message, or its only one, when it is sent for the first time.
     Tail,
+    /// A packet of a SEND or WRITE before its last one, when it is sent for the first time.
+    Middle,
     /// An acknowledgement without data.
     Ack,
     /// A negative acknowledgement. RNR is not among them.
@@ -42,8 +44,9 @@ pub enum PacketKind {
 }
 
 impl PacketKind {
-    const ALL: [(&str, PacketKind); 5] = [
+    const ALL: [(&str, PacketKind); 6] = [
         ("tail", PacketKind::Tail),
+        ("middle", PacketKind::Middle),
         ("ack", PacketKind::Ack),
         ("nak", PacketKind::Nak),
         ("retransmission", PacketKind::Retransmission),
@@ -166,6 +169,6 @@ impl Script {
             return Some(PacketKind::Retransmission);
         }
         *newest = psn.add(1);
-        is_tail.then_some(PacketKind::Tail)
+        Some(if is_tail { PacketKind::Tail } else { PacketKind::Middle })
     }
 }

@@ -274,7 +274,7 @@ fn mistakes_are_named() {
         ("drop=0", "drop: '0' in '0' is not a number from 1 on"),
         ("drop=ack/x", "drop: 'x' in 'ack/x' is not a number from 1 on"),
         ("drop=acks/7", "drop: there is no kind acks: did you mean ack?"),
-        ("drop=colour/7", "drop: there is no kind colour: there are tail, ack, nak"),
+        ("drop=colour/7", "drop: there is no kind colour: there are tail, middle, ack"),
         ("rate=1,ecn_min=2,ecn_max=1", "faults.ecn_min = 2: it is more than ecn_max, 1"),
         ("ecn_max=1", "faults.ecn_max = 1: without a bottleneck nothing waits"),
         ("dir=up", "dir: there is no value up: there are rx, tx, both"),
