@@ -231,7 +231,7 @@ impl Service {
     pub(crate) fn forget_peer(&mut self) {
         if let Service::Rc(Some(roce)) = self {
             roce.congestion = None;
-            roce.selective = SelectiveRepeat::default();
+            (roce.selective, roce.losses) = (SelectiveRepeat::default(), None);
         }
     }
 

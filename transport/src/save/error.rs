@@ -100,6 +100,7 @@ violations! {
     Nak: "a NAK that cannot be sent",
     Stream: "a connection in a stream that cannot be as it is",
     Time: "a time after the last, or one without what happened then",
+    Losses: "more packets between two losses than there are",
     Early: "responses ahead of a missing one that were not asked for",
     Probe: "probes that contradict each other",
     Peers: "peers of a device that are too many, or not in their places",

@@ -5,7 +5,7 @@
 
 mod save;
 
-use crate::base::time::Instant;
+use crate::base::time::{Instant, NEVER};
 use crate::objects::roce::psn::{HALF, ahead};
 use crate::objects::roce::reorder::tolerance::{Lateness, Tolerance};
 use std::collections::BTreeMap;
@@ -80,9 +80,14 @@ struct Gap {
     since: Instant,
     /// The PSN before which everything missing was asked for again.
     asked: Option<Psn>,
+    /// Whether a part of a READ was asked for then.
+    is_part: bool,
+    /// When it counts as lost though few responses come ahead of it, or [`NEVER`]. That is looked
+    /// at once.
+    late_at: Instant,
 }
 
-const NO_GAP: Gap = Gap { extent: 0, since: Instant(0), asked: None };
+const NO_GAP: Gap = Gap { extent: 0, since: Instant(0), asked: None, is_part: false, late_at: NEVER };
 
 impl HeldResponse {
     /// Whether it is data of a READ, which is executed again when it is asked for again.
@@ -207,22 +212,27 @@ impl EarlyResponses {
         (self.executed, self.gap) = (None, NO_GAP);
     }
 
-    /// Forgets what came for READs from `first` on, because the READ before them is executed again.
-    /// With `all` it forgets what came for other requests, too: they are sent again.
-    pub(crate) fn forget_from(&mut self, first: Psn, all: bool) {
+    /// Forgets what came from `first` on, because all of that is asked for again.
+    pub(crate) fn forget_from(&mut self, first: Psn) {
         let memory = &mut self.memory;
         let is_before = |psn: Psn| ahead(psn, first) >= HALF;
         self.held.retain(|&psn, response| {
-            let stays = is_before(Psn::truncate(psn)) || !all && !response.is_of_read();
+            let stays = is_before(Psn::truncate(psn));
             memory.give(if stays { 0 } else { response.cost() });
             stays
         });
-        self.executed = self.executed.map(|end| if !all || is_before(end) { end } else { first });
+        self.executed = self.executed.map(|end| if is_before(end) { end } else { first });
     }
 
     /// Whether the READ at `una` was asked for again, and has not been answered so far.
     pub(crate) fn waits(&self, una: Psn) -> bool {
         self.gap.asked.is_some_and(|end| (1..HALF).contains(&ahead(end, una)))
+    }
+
+    /// Whether the part of a READ that begins at `una` was asked for again, and has not come so
+    /// far.
+    pub(crate) fn waits_for_part(&self, una: Psn) -> bool {
+        self.gap.is_part && self.waits(una)
     }
 
     /// Whether anything is known that the next response has to do with.
@@ -245,22 +255,57 @@ impl EarlyResponses {
         self.executed.filter(|&end| (1..HALF).contains(&ahead(end, una)))
     }
 
-    /// Records that a response came ahead of the one with PSN `una`. Returns whether to ask for
-    /// that again.
+    /// Records that a response came ahead of the one with PSN `una`. Returns whether that counts as
+    /// lost.
+    ///
+    /// If it was asked for again, its answer may still come.
     pub(crate) fn came_ahead(&mut self, now: Instant, una: Psn) -> bool {
         self.tolerance.refresh(now);
         if self.gap.extent == 0 {
-            self.gap.since = now;
+            self.begins(now, una);
         }
         self.gap.extent = self.gap.extent.saturating_add(1);
-        self.is_lost(now, una)
+        self.is_late(now)
+    }
+
+    /// Begins to wait for the response with PSN `una`, which may only be late.
+    fn begins(&mut self, now: Instant, una: Psn) {
+        self.gap.since = now;
+        self.gap.late_at = if self.waits(una) { NEVER } else { now + self.tolerance.wait() };
+    }
+
+    /// Returns when to look whether the oldest response counts as lost, or [`NEVER`].
+    #[inline]
+    pub(crate) fn late_at(&self) -> Instant {
+        self.gap.late_at
+    }
+
+    /// Looks later whether the response with PSN `una` counts as lost, unless it was asked for.
+    pub(crate) fn look_at(&mut self, at: Instant, una: Psn) {
+        if !self.waits(una) {
+            self.gap.late_at = at;
+        }
+    }
+
+    /// Ends the wait for the response with PSN `una`, if its time is over. Returns whether to ask
+    /// for it again.
+    pub(crate) fn is_too_late(&mut self, now: Instant, una: Psn) -> bool {
+        if self.gap.late_at > now {
+            return false;
+        }
+        self.gap.late_at = NEVER;
+        self.gap.extent > 0 && self.is_lost(now, una)
+    }
+
+    /// Whether the oldest response is later than others were.
+    fn is_late(&self, now: Instant) -> bool {
+        let Gap { extent, since, .. } = self.gap;
+        extent > self.tolerance.packets().into() || now >= since + self.tolerance.wait()
     }
 
     /// Whether the response with PSN `una` counts as lost, and was not asked for again.
     fn is_lost(&self, now: Instant, una: Psn) -> bool {
-        let Gap { extent, since, .. } = self.gap;
-        let is_late = extent > self.tolerance.packets().into() || now >= since + self.tolerance.wait();
-        !self.waits(una) && is_late
+        !self.waits(una) && self.is_late(now)
     }
 
     /// Returns how many responses from `una` on are missing until one that has come, or `most`.
@@ -273,7 +318,7 @@ impl EarlyResponses {
     /// Records that all that is missing before `end` was asked for again. `is_part` tells that the
     /// READ does not end there.
     pub(crate) fn asked(&mut self, end: Psn, is_part: bool) {
-        self.gap.asked = Some(end);
+        (self.gap.asked, self.gap.is_part, self.gap.late_at) = (Some(end), is_part, NEVER);
         self.has_parts |= is_part;
     }
 
@@ -307,8 +352,12 @@ impl EarlyResponses {
         // All that is there came ahead of the next gap.
         let ahead_of_it = self.held.len() + usize::from(self.executed.is_some());
         self.gap.extent = ahead_of_it.min(u16::MAX.into()) as u16;
-        self.gap.since = now;
-        ahead_of_it > 0 && self.is_lost(now, una)
+        self.gap.late_at = NEVER;
+        if ahead_of_it == 0 {
+            return false;
+        }
+        self.begins(now, una);
+        self.is_lost(now, una)
     }
 
     /// Records an answered response that came again.
@@ -339,6 +388,35 @@ mod tests {
     fn response(length: usize) -> HeldResponse {
         let data = HeldData::Read { last: false, data: vec![1; length].into() };
         HeldResponse { aeth: None, data }
+    }
+
+    #[test]
+    fn a_missing_response_counts_as_lost_after_its_time_and_that_is_looked_at_once() {
+        let mut early = new();
+        let late = Lateness::new(10, Instant(0), Instant(100_000)).unwrap();
+        early.tolerance.learn(late);
+        let (una, at) = (psn(5), Instant(1000 + 150_000));
+        assert_eq!(early.late_at(), NEVER);
+        assert!(!early.came_ahead(Instant(1000), una) && !early.came_ahead(Instant(2000), una));
+        assert_eq!(early.late_at(), at, "it counts from the first one");
+        assert!(!early.is_too_late(Instant(at.0 - 1), una));
+        assert!(early.is_too_late(at, una));
+        assert_eq!(early.late_at(), NEVER);
+        assert!(!early.is_too_late(Instant(at.0 + 1), una));
+        // Nobody waits for what was asked for.
+        early.clear();
+        assert!(!early.came_ahead(Instant(1000), una));
+        early.asked(psn(6), true);
+        assert_eq!(early.late_at(), NEVER);
+        assert!(!early.came_ahead(Instant(3000), una));
+        assert_eq!(early.late_at(), NEVER);
+        // The next gap has a time of its own.
+        assert!(early.hold(psn(8), response(1)));
+        assert!(!early.went_on(Instant(4000), psn(6)));
+        assert_eq!(early.late_at(), Instant(4000 + 150_000));
+        early.take(psn(8));
+        assert!(!early.went_on(Instant(5000), psn(9)));
+        assert_eq!(early.late_at(), NEVER);
     }
 
     #[test]
@@ -401,10 +479,8 @@ mod tests {
         assert!(early.hold(psn(2), response(1)));
         assert!(early.came_ahead(Instant(0), psn(1)), "nothing is known to be late");
         early.asked(psn(5), false);
-        assert!(early.hold(psn(3), response(1)));
-        assert!(!early.came_ahead(Instant(1), psn(1)));
-        assert!(early.hold(psn(8), response(1)));
-        assert!(!early.came_ahead(Instant(1), psn(1)));
+        assert!(early.hold(psn(3), response(1)) && early.hold(psn(8), response(1)));
+        assert!(early.came_ahead(Instant(1), psn(1)) && early.waits(psn(1)), "it may be lost again");
         early.came(Instant(2), psn(1));
         assert!(early.take(psn(2)).is_some() && early.take(psn(3)).is_some());
         assert!(!early.went_on(Instant(2), psn(4)), "it was asked for");

@@ -2,6 +2,7 @@
 
 pub(crate) mod congestion;
 pub(crate) mod early;
+pub(crate) mod loss_interval;
 pub(crate) mod packet;
 pub(crate) mod probes;
 pub(crate) mod psn;

@@ -109,9 +109,15 @@ impl Probes {
     }
 
     /// Returns from when on one more sign of a loss at the same PSN counts.
-    fn obeys_from(&self, answer_time: Duration, longest: Duration) -> Instant {
+    pub(crate) fn obeys_from(&self, answer_time: Duration, longest: Duration) -> Instant {
         let doubled = answer_time.saturating_mul(1 << self.naks.min(MOST_DOUBLED));
         self.went_back + doubled.min(longest)
+    }
+
+    /// Returns a time that doubles with each further sign of a loss at the same PSN, six times at
+    /// most.
+    pub(crate) fn doubled(&self, time: Duration) -> Duration {
+        time * (1 << self.naks.min(6))
     }
 
     /// Whether packets were sent again since something was last answered.

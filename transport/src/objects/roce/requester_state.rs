@@ -140,14 +140,20 @@ impl RequesterState {
         ahead(self.next(), self.una).saturating_sub(self.awaited)
     }
 
+    /// Returns the number of outstanding responses to READs and atomics.
+    pub(crate) fn awaited(&self) -> u32 {
+        self.awaited
+    }
+
     /// Returns the number of PSNs of the first request that were answered.
     pub(crate) fn answered(&self) -> u32 {
         ahead(self.una, self.base)
     }
 
-    /// Whether a request packet has to wait for acknowledges.
-    pub(crate) fn window_is_full(&self) -> bool {
-        self.in_flight() >= self.window.into()
+    /// Whether a request packet has to wait for acknowledges. No more than `most` may be
+    /// outstanding.
+    pub(crate) fn window_is_full(&self, most: u32) -> bool {
+        self.in_flight() >= most.min(self.window.into())
     }
 
     /// Whether the next packet, which stands for `psns` PSNs, has to request an acknowledge.
@@ -356,7 +362,7 @@ mod tests {
         let burst = |requester: &mut RequesterState| {
             let mut asked = 0;
             for _ in 0..4096 {
-                if requester.window_is_full() {
+                if requester.window_is_full(u32::MAX) {
                     break;
                 }
                 asked += u32::from(requester.ack_req_due(1));
@@ -387,7 +393,7 @@ mod tests {
         requester.start(Psn::default(), None);
         let message = work(&SEND, 1 << 31);
         let fill = |requester: &mut RequesterState, most| {
-            while requester.in_flight() < most && !requester.window_is_full() {
+            while requester.in_flight() < most && !requester.window_is_full(u32::MAX) {
                 requester.packet_sent(&message, 1, u32::MAX, None);
             }
         };

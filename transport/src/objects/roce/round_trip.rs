@@ -150,10 +150,10 @@ impl RoundTrip {
 
     /// Returns how long an answer is waited for before a probe is sent.
     ///
-    /// It is twice the time in which most answers come, because peers acknowledge several packets
-    /// at once, and do other work.
+    /// It is the time in which most answers come, or twice the usual one. Peers acknowledge several
+    /// packets at once, and do other work.
     pub(crate) fn probe_timeout(&self) -> Duration {
-        self.estimate.map_or(UNKNOWN, |estimate| (2 * estimate.most()).max(LEAST))
+        self.estimate.map_or(UNKNOWN, |estimate| estimate.most().max(2 * estimate.srtt()).max(LEAST))
     }
 
     /// Returns the time after which an answer can be expected to be there.
@@ -220,7 +220,7 @@ mod tests {
         answer(&mut round_trip, 80 * MICRO);
         // RFC 6298, 2.2: RTTVAR is half of the first sample.
         assert_eq!(round_trip.estimate, Some(Estimate { srtt: 80_000, variation: 40_000 }));
-        assert_eq!(round_trip.probe_timeout(), Duration::from_micros(2 * (80 + 160)));
+        assert_eq!(round_trip.probe_timeout(), Duration::from_micros(80 + 160));
         (0..100).for_each(|_| answer(&mut round_trip, 80 * MICRO));
         assert_eq!(round_trip.estimate.unwrap().srtt, 80_000);
         assert!(round_trip.probe_timeout() < Duration::from_micros(161));

@@ -7,7 +7,9 @@ use crate::collections::pool::{At, List};
 use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
 use crate::objects::roce::early::EarlyResponses;
+use crate::objects::roce::loss_interval::LossInterval;
 use crate::objects::roce::probes::{Due, Probes};
+use crate::objects::roce::psn::{HALF, ahead};
 use crate::objects::roce::reorder::ReorderBuffer;
 use crate::objects::roce::requester_state::RequesterState;
 use crate::objects::roce::responder_state::ResponderState;
@@ -33,8 +35,12 @@ pub(crate) struct RcRoce {
     pub(crate) probes: Probes,
     pub(crate) selective: SelectiveRepeat,
     pub(crate) read_again: ReadAgain,
+    /// The PSN before which all was sent again, if `read_again` says that.
+    pub(crate) again_end: Psn,
     /// Responses that came ahead of a missing one, since one was first missing.
     pub(crate) early: Option<Box<EarlyResponses>>,
+    /// How often the path loses packets, since it first lost one.
+    pub(crate) losses: Option<LossInterval>,
     /// [`Way::stays_here`](crate::Way::stays_here) of the peer, as the outlet reported it in the
     /// QP's last turn.
     pub(crate) stays_here: bool,
@@ -58,7 +64,9 @@ impl RcRoce {
             probes: Probes::new(),
             selective: SelectiveRepeat::default(),
             read_again: ReadAgain::No,
+            again_end: Psn::default(),
             early: None,
+            losses: None,
             stays_here: false,
             is_near: false,
             congestion: None,
@@ -70,7 +78,7 @@ impl RcRoce {
         self.requester.start(psn, queue.head());
         (self.round_trip, self.probes) = (RoundTrip::default(), Probes::new());
         (self.selective, self.early) = (SelectiveRepeat::default(), None);
-        self.read_again = ReadAgain::No;
+        (self.read_again, self.losses) = (ReadAgain::No, None);
         (self.deadline, self.left) = (NEVER, None);
     }
 
@@ -89,7 +97,7 @@ impl RcRoce {
         self.probes.rest();
         self.selective.all_sent_again(next);
         // READs are executed again in their order, so what came of later ones does not count.
-        self.read_again = ReadAgain::All;
+        (self.read_again, self.again_end) = (ReadAgain::All, next);
         if let Some(early) = &mut self.early {
             early.clear();
         }
@@ -120,6 +128,12 @@ impl RcRoce {
         self.round_trip.all_sent_again();
     }
 
+    /// Whether the packet with a PSN was sent again behind a READ that is executed again, so that
+    /// old answers to it do not count.
+    pub(crate) fn is_asked_again(&self, psn: Psn) -> bool {
+        self.read_again == ReadAgain::All && (1..HALF).contains(&ahead(self.again_end, psn))
+    }
+
     /// Stops the local ACK timeout until something is sent again.
     fn stop_timeout(&mut self, now: Instant) {
         if self.deadline != NEVER {
@@ -131,7 +145,8 @@ impl RcRoce {
     /// Returns when something is to be done if nothing happens before, or [`NEVER`]. The QP's timer
     /// is not later than this.
     pub(crate) fn next_time(&self) -> Instant {
-        self.deadline.min(self.probes.at).min(self.nak_at())
+        let late_at = self.early.as_ref().map_or(NEVER, |early| early.late_at());
+        self.deadline.min(self.probes.at).min(self.nak_at()).min(late_at)
     }
 
     /// Sets how many READs and atomics the QP takes at once.

@@ -36,13 +36,14 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let work = send.work();
         let state = &mut self.conn.requester;
         state.first_ended(&work, qp.path_mtu, after);
+        let una = state.una;
         self.conn.read_again = match self.conn.read_again {
             ReadAgain::Dropped | ReadAgain::Due => ReadAgain::Due,
             // Old answers may still come to what was sent again.
-            ReadAgain::All if self.conn.selective.is_unclear(state.una) => ReadAgain::All,
+            ReadAgain::All if self.conn.is_asked_again(una) => ReadAgain::All,
             ReadAgain::No | ReadAgain::Alone | ReadAgain::All => ReadAgain::No,
         };
-        qp.requester.started = state.una != qp.requester.psn;
+        qp.requester.started = una != qp.requester.psn;
         work.row.count_bytes(counters, work.length.into());
         work.row.count(counters);
         self.end_send(&work, WcStatus::Success);

@@ -52,25 +52,32 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let early = self.early(now);
         if early.has(psn) {
             self.counters.drop_response_old += 1;
-            return self.conn.probes.heard(now);
+            return self.response_is_missing(now);
         }
         if is_later && held.is_of_read() && self.is_before_its_turn() {
             self.counters.drop_response_future += 1;
-            return self.conn.probes.heard(now);
+            self.peer_is_alive(now);
+            return self.response_is_missing(now);
         }
         let early = self.early(now);
         early.executed_to(una, psn);
-        if !early.hold(psn, held) {
-            self.counters.drop_reorder += 1;
-        } else {
-            self.peer_is_alive(now);
-        }
+        let is_held = early.hold(psn, held);
         self.conn.round_trip.all_sent_again();
+        if is_held {
+            self.peer_is_alive(now);
+        } else {
+            self.counters.drop_reorder += 1;
+            self.try_again(now, Cause::Full);
+            if self.conn.requester.next() == una {
+                // All is about to be sent again.
+                return;
+            }
+        }
         self.response_is_missing(now);
     }
 
-    /// Whether data of a READ behind the first request may be older than what that will read. It is
-    /// a READ that was sent again, and later ones have to be executed after it.
+    /// Whether data of a READ behind the first request may be older than what a READ before it will
+    /// read. That one was sent again, and later ones have to be executed after it.
     fn is_before_its_turn(&mut self) -> bool {
         let first = self.requests.first_send(&self.qp.requester.queue);
         let is_read = first.is_some_and(|first| first.work().row.answer == Answer::Data);
@@ -78,7 +85,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if *again == ReadAgain::Alone && is_read {
             *again = ReadAgain::Dropped;
         }
-        is_read && *again != ReadAgain::No
+        match *again {
+            ReadAgain::No => false,
+            // Those behind what was sent again may have overtaken it.
+            ReadAgain::All => self.conn.is_asked_again(self.conn.requester.una),
+            ReadAgain::Alone | ReadAgain::Dropped | ReadAgain::Due => is_read,
+        }
     }
 
     /// Restarts the local ACK timeout, because the peer answers, though not the oldest request
@@ -125,6 +137,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if self.early(now).came_ahead(now, una) {
             self.try_again(now, Cause::Gap);
         }
+        self.follow_deadlines();
     }
 
     /// Takes the responses that came ahead of the one with PSN `came`, which has come now.
@@ -137,7 +150,12 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 
     #[cold]
     fn go_on_from(&mut self, now: Instant, came: Psn) {
-        self.early(now).came(now, came);
+        let is_again = self.conn.is_asked_again(came);
+        let early = self.early(now);
+        // Old answers to what was sent again do not tell how late this one is.
+        if !is_again || early.waits(came) {
+            early.came(now, came);
+        }
         let mut count = 0;
         while let Some(send) = self.requests.first_send(&self.qp.requester.queue).copied() {
             let una = self.conn.requester.una;
@@ -169,6 +187,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         if self.early(now).went_on(now, una) {
             self.try_again(now, Cause::Gap);
         }
+        self.follow_deadlines();
     }
 
     /// Takes a response that was held, as if it came now.

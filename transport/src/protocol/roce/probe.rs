@@ -11,6 +11,7 @@ use crate::message::outlet::PacketOutlet;
 use crate::objects::qp::requester::Wait;
 use crate::objects::roce::packet::{asks_for_ack, request_packet};
 use crate::objects::roce::probes::{Due, Patience};
+use crate::objects::roce::psn::ahead;
 use crate::objects::roce::requester_state::psns;
 use crate::objects::roce::selective::{Ahead, ReadAgain, Shown};
 use crate::objects::roce::state::RcRoce;
@@ -19,7 +20,6 @@ use crate::protocol::roce::congestion::data_path;
 use crate::protocol::roce::qp::RoceQp;
 use crate::protocol::roce::retry::Cause;
 use crate::protocol::roce::slices::{next_slice, packet_payload};
-use crate::verbs::attr::QpState;
 use crate::verbs::completion::Sink;
 use crate::verbs::op::Answer;
 use vrdma_wire::num::Psn;
@@ -28,6 +28,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Handles the expiry of the QP's timer.
     pub(crate) fn timer_expired(&mut self, now: Instant) {
         self.gap_is_old(now);
+        self.response_is_late(now);
         if self.conn.deadline <= now {
             self.conn.deadline = NEVER;
             self.deadline_passed(now);
@@ -36,6 +37,15 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             self.peer_is_silent(now);
         }
         self.follow_deadlines();
+    }
+
+    /// Asks for the oldest response again, if later ones came and its time is over.
+    fn response_is_late(&mut self, now: Instant) {
+        let una = self.conn.requester.una;
+        let is_too_late = self.conn.early.as_mut().is_some_and(|early| early.is_too_late(now, una));
+        if is_too_late && self.may_probe() {
+            self.try_again(now, Cause::Gap);
+        }
     }
 
     /// Handles the end of the local ACK timeout, or of a wait for a receive.
@@ -50,8 +60,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             // It is about to be sent again.
             self.make_turn_due();
         } else if is_outstanding {
-            self.counters.timeouts += 1;
-            self.try_again(now, Cause::Timeout);
+            // Without a local ACK timeout, only a loss that was seen too early has a time.
+            let is_timeout = self.conn.stays_here || ack_timeout(self.qp.attr().timeout).is_some();
+            self.counters.timeouts += u64::from(is_timeout);
+            self.try_again(now, if is_timeout { Cause::Timeout } else { Cause::Lost });
         }
     }
 
@@ -188,15 +200,6 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         // Else more packets are about to be sent. They ask for an answer.
     }
 
-    /// Whether something was sent that the peer has not answered, and that will not be sent again
-    /// anyway.
-    fn may_probe(&self) -> bool {
-        let state = &self.conn.requester;
-        matches!(self.qp.state, QpState::Rts | QpState::Sqd)
-            && self.qp.requester.wait == Wait::No
-            && state.next() != state.una
-    }
-
     /// Whether the answers after a probe show a loss, unless more answers come.
     ///
     /// A peer that makes pauses within the response to a request is slow.
@@ -209,7 +212,14 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let state = &self.conn.requester;
         let Some(first) = self.requests.first_send(&self.qp.requester.queue) else { return 0 };
         let work = first.work();
-        if work.row.has_response() { psns(&work, self.qp.path_mtu) - state.answered() } else { 0 }
+        if !work.row.has_response() {
+            return 0;
+        }
+        // Behind a READ that is executed again, all is asked for again.
+        match self.conn.read_again == ReadAgain::All && state.reads > 1 {
+            true => ahead(state.next(), state.una),
+            false => psns(&work, self.qp.path_mtu) - state.answered(),
+        }
     }
 
     /// Sends the packet at the oldest PSN again, alone, which is due. Returns false if there is no
@@ -289,7 +299,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             }
         }
         if sent && is_read {
-            self.first_is_read_again(is_gap);
+            self.first_is_read_again(allowance.now, is_gap);
         }
         self.conn.probes.at = self.silence_end();
         self.go_on_with_timeout(allowance.now);
@@ -298,7 +308,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 
     /// Records that the first request, a READ, is executed again. READs behind it have to be
     /// executed after it (IBTA 10.8.3.3). If something of them has come, they are asked for again.
-    fn first_is_read_again(&mut self, is_gap: bool) {
+    fn first_is_read_again(&mut self, now: Instant, is_gap: bool) {
         match self.conn.read_again {
             ReadAgain::No if !is_gap => {
                 self.conn.read_again = ReadAgain::Alone;
@@ -308,18 +318,23 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             _ => {}
         }
         let QpCtx { qp, requests, conn, .. } = self;
+        if conn.requester.reads == 1 {
+            // READs that are sent from now on are executed after it, unless they overtake it.
+            if !conn.is_asked_again(conn.requester.una) {
+                conn.read_again = ReadAgain::Alone;
+            }
+            return;
+        }
         let queue = &qp.requester.queue;
         let Some(first) = requests.first_send(queue) else { return };
         let (work, mtu) = (first.work(), qp.path_mtu);
-        conn.read_again = ReadAgain::All;
-        let has_more = conn.requester.reads > 1;
+        (conn.read_again, conn.again_end) = (ReadAgain::All, qp.requester.psn);
+        conn.probes.went_back = now;
         if let Some(early) = &mut conn.early {
-            early.forget_from(conn.requester.first().add(psns(&work, mtu)), has_more);
+            early.forget_from(conn.requester.first().add(psns(&work, mtu)));
         }
-        if has_more {
-            let after = queue.head().and_then(|at| requests.send_after(at));
-            conn.go_back_behind_first(&work, mtu, after);
-        }
+        let after = queue.head().and_then(|at| requests.send_after(at));
+        conn.go_back_behind_first(&work, mtu, after);
     }
 
     /// Lets the local ACK timeout go on, if it was stopped until something is sent again.

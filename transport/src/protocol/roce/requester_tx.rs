@@ -101,8 +101,13 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         let path = data_path(self.schedule, qp.path(self.mac, self.marks));
         let mtu = qp.path_mtu;
-        let RcRoce { requester: state, round_trip, probes, is_near, .. } = self.conn;
+        let RcRoce { requester: state, round_trip, probes, selective, losses, is_near, .. } = self.conn;
         let is_near = *is_near;
+        if let Some(losses) = losses {
+            losses.refresh(state.una);
+        }
+        let most_responses = losses.map_or(u32::MAX, |losses| losses.most_responses(state.una));
+        let most_requests = losses.map_or(u32::MAX, |of| of.most_requests(state.una, selective.ahead));
         while let Some(at) = state.cursor.at {
             let (send, payload) = requests.send_at(at, send_scratch);
             let work = send.work();
@@ -114,7 +119,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 };
             }
             let psns = psns(&work, mtu);
-            if let Some(pause) = why_not_begin(mrs, qp, state, &work, payload, psns) {
+            if let Some(pause) = why_not_begin((mrs, qp), state, &work, payload, (psns, most_responses)) {
                 return pause;
             }
             while state.cursor.at == Some(at) {
@@ -123,7 +128,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 }
                 let limited = state.lacks_credit(work.op);
                 let outstanding = ahead(state.next(), state.una);
-                if state.window_is_full() || outstanding >= HALF || limited && outstanding > 0 {
+                if state.window_is_full(most_requests) || outstanding >= HALF || limited && outstanding > 0 {
                     return RequestPause::Idle;
                 }
                 if work.row.data == DataDirection::Back && !outlet.may_ask() {
@@ -172,12 +177,11 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 ///
 /// The packet is the request's first, or the first one of a turn.
 fn why_not_begin<R: Region>(
-    mrs: &Mrs<R>,
-    qp: &Qp,
+    (mrs, qp): (&Mrs<R>, &Qp),
     state: &RequesterState,
     work: &Work<'_>,
     payload: Payload<'_>,
-    psns: u32,
+    (psns, most_responses): (u32, u32),
 ) -> Option<RequestPause> {
     let begins = state.cursor.sent == 0;
     if begins && qp.state == QpState::Sqd && state.next() == qp.requester.psn {
@@ -193,7 +197,8 @@ fn why_not_begin<R: Region>(
         let outstanding = ahead(state.next(), state.una);
         // A request that has begun may go on, even if no such requests are allowed by now.
         let too_many = state.reads >= u32::from(qp.max_rd_atomic.max(1));
-        if too_many || outstanding + (psns - state.cursor.sent) > HALF {
+        let is_window_full = state.reads > 0 && state.awaited() >= most_responses;
+        if too_many || is_window_full || outstanding + (psns - state.cursor.sent) > HALF {
             return Some(RequestPause::Idle);
         }
     }

@@ -3,10 +3,14 @@
 use crate::base::memory::Region;
 use crate::base::time::{Instant, NEVER, SLOW_CHECK, ack_timeout};
 use crate::objects::qp::requester::Wait;
+use crate::objects::roce::loss_interval::LossInterval;
 use crate::objects::roce::probes::Due;
 use crate::objects::roce::psn::ahead;
+use crate::objects::roce::requester_state::RequesterState;
 use crate::objects::roce::selective::Ahead;
+use crate::objects::roce::state::RcRoce;
 use crate::protocol::roce::qp::RoceQp;
+use crate::verbs::attr::QpState;
 use crate::verbs::completion::Sink;
 use core::time::Duration;
 
@@ -21,6 +25,8 @@ pub(super) enum Cause {
     Lost,
     /// A later response arrived before an earlier one.
     Gap,
+    /// A later response arrived before an earlier one, and there was no room for it.
+    Full,
     /// The peer has answered after a probe, but not all, and nothing more comes.
     Silence,
     /// The peer has nothing behind a packet that was sent again alone. The next one may be lost,
@@ -52,8 +58,14 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
 
     /// Restarts the local ACK timeout.
     pub(super) fn restart_deadline(&mut self, now: Instant) {
-        let stays_here = self.conn.stays_here;
-        let timeout = ack_timeout(self.qp.attr().timeout).or(stays_here.then_some(SLOW_CHECK));
+        let RcRoce { stays_here, losses, early, probes, .. } = &*self.conn;
+        let slow_check = match (stays_here, losses.is_some() || early.is_some()) {
+            (true, _) => Some(SLOW_CHECK),
+            // What is dropped because of a loss is not reported by the peer.
+            (false, true) => Some(probes.doubled(SLOW_CHECK)),
+            (false, false) => None,
+        };
+        let timeout = ack_timeout(self.qp.attr().timeout).or(slow_check);
         self.set_deadline(timeout.map(|timeout| now + timeout));
     }
 
@@ -73,33 +85,41 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             return self.make_turn_due();
         }
         let timeout = ack_timeout(self.qp.attr().timeout);
+        let (una, retransmitted) = (state.una, state.retransmitted);
+        let (answer_time, longest) = (roce.round_trip.answer_time(), timeout.unwrap_or(SLOW_CHECK));
+        let waits = roce.early.as_ref().is_some_and(|early| early.waits(una));
+        // Rings do not reorder packets.
+        let may_be_old = !roce.is_near && roce.is_asked_again(una);
+        let is_part = roce.early.as_ref().is_some_and(|early| early.waits_for_part(una));
         let is_obeyed = match cause {
             Cause::Timeout | Cause::More | Cause::Dropped => true,
             Cause::Silence if !roce.probes.has_gone_back() => true,
-            Cause::Nak if !state.retransmitted => true,
-            Cause::Silence | Cause::Nak => {
-                let (answer_time, longest) = (roce.round_trip.answer_time(), timeout.unwrap_or(SLOW_CHECK));
-                roce.probes.obeys_nak(now, answer_time, longest)
-            }
+            Cause::Nak if !retransmitted => true,
+            Cause::Silence | Cause::Nak => roce.probes.obeys_nak(now, answer_time, longest),
+            // Its answer may get lost, too. A part costs little. What finds no room costs more.
+            Cause::Gap if is_part => roce.probes.obeys_nak(now, answer_time, longest),
+            Cause::Full => (retransmitted || waits) && roce.probes.obeys_nak(now, answer_time, longest),
             // The responses that follow the gap may come for long. A probe finds a request that got
             // lost when it was repeated.
-            Cause::Lost | Cause::Gap if state.retransmitted && timeout.is_some() => {
+            Cause::Lost | Cause::Gap if (retransmitted || waits) && timeout.is_some() => {
                 roce.probes.heard(now);
                 false
             }
-            // Without a timeout there are no probes.
-            Cause::Lost | Cause::Gap if state.retransmitted => {
-                roce.probes.obeys_nak(now, roce.round_trip.answer_time(), SLOW_CHECK)
+            // Old answers may come until those to what was sent again are there.
+            Cause::Lost | Cause::Gap if retransmitted || waits || may_be_old => {
+                roce.probes.obeys_nak(now, answer_time, longest)
             }
             Cause::Lost | Cause::Gap => true,
         };
         if !is_obeyed {
-            return;
+            let at = roce.probes.obeys_from(answer_time, longest).max(now + answer_time);
+            return self.look_later(cause, at);
         }
         let is_spent = match cause {
             Cause::Timeout => timeout.is_some(),
             Cause::Nak => timeout.is_none() && !roce.is_near,
-            Cause::Lost | Cause::Gap | Cause::Silence | Cause::More | Cause::Dropped => false,
+            Cause::Lost | Cause::Gap | Cause::Full => false,
+            Cause::Silence | Cause::More | Cause::Dropped => false,
         };
         if is_spent && let Err(status) = self.qp.requester.spend_retry() {
             return self.fail_first(status);
@@ -110,10 +130,16 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let roce = &mut *self.conn;
         let state = &mut roce.requester;
         state.retransmitted = cause != Cause::Timeout;
+        if !roce.is_near && !matches!(cause, Cause::More | Cause::Dropped) {
+            match &mut roce.losses {
+                Some(losses) => losses.lost(una),
+                none => *none = Some(LossInterval::new(una)),
+            }
+        }
         self.counters.retries += 1;
-        self.counters.responses_lost += u64::from(matches!(cause, Cause::Lost | Cause::Gap));
+        self.counters.responses_lost += u64::from(matches!(cause, Cause::Lost | Cause::Gap | Cause::Full));
         if is_alone {
-            if cause != Cause::Gap && roce.round_trip.is_queued() {
+            if !matches!(cause, Cause::Gap | Cause::Full) && roce.round_trip.is_queued() {
                 state.narrow_a_little();
             }
             roce.send_first_again(now);
@@ -130,6 +156,31 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
             false => roce.go_back(now, self.qp.requester.psn, &self.qp.requester.queue),
         }
         self.make_turn_due();
+    }
+
+    /// Whether something was sent that the peer has not answered, and that will not be sent again
+    /// anyway.
+    pub(super) fn may_probe(&self) -> bool {
+        let state = &self.conn.requester;
+        matches!(self.qp.state, QpState::Rts | QpState::Sqd)
+            && self.qp.requester.wait == Wait::No
+            && state.next() != state.una
+    }
+
+    /// Has a sign of a loss that is not obeyed now looked at later, if no probe does that.
+    fn look_later(&mut self, cause: Cause, at: Instant) {
+        let is_sign = matches!(cause, Cause::Lost | Cause::Gap | Cause::Full);
+        let has_timeout = self.conn.stays_here || ack_timeout(self.qp.attr().timeout).is_some();
+        let RequesterState { una, retransmitted, .. } = self.conn.requester;
+        if !has_timeout && is_sign {
+            // Nothing more may come.
+            self.set_deadline(Some(at));
+        } else if cause == Cause::Gap
+            && !retransmitted
+            && let Some(early) = &mut self.conn.early
+        {
+            early.look_at(at, una);
+        }
     }
 
     /// Returns the local ACK timeout, if probes may be sent before its end.
@@ -159,7 +210,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let selective = &mut self.conn.selective;
         match cause {
             Cause::Timeout | Cause::Dropped | Cause::Lost => false,
-            Cause::Gap | Cause::More => true,
+            Cause::Gap | Cause::Full | Cause::More => true,
             Cause::Silence => selective.ahead == Ahead::Held && selective.is_alone(state.una),
             Cause::Nak => {
                 let first = self.requests.first_send(&self.qp.requester.queue);

@@ -147,6 +147,10 @@ pub struct EarlyResponses {
     pub since: u64,
     /// The PSN before which everything missing was asked for again.
     pub asked: Option<u32>,
+    /// Whether a part of a READ was asked for then.
+    pub is_part: bool,
+    /// When the missing one counts as lost.
+    pub late_at: Option<u64>,
     /// How late a response may come.
     pub tolerance: Lateness,
     /// How late it might come because of the present second.
@@ -185,4 +189,13 @@ pub enum EarlyData {
     },
     /// The value that an atomic found.
     Atomic(u64),
+}
+
+/// How often a path loses packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LossInterval {
+    /// The oldest PSN without an answer when something was last lost.
+    pub since: u32,
+    /// PSNs between two losses, on the average.
+    pub interval: u32,
 }

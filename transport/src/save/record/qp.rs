@@ -1,8 +1,8 @@
 //! A queue pair in the record: attributes, and the state of its transport kind.
 
 use super::{
-    AddressVector, EarlyResponses, Lateness, Message, Mtu, Pending, Place, Probes, QpState, QpType,
-    ReadAgain, Receive, RoundTrip, SelectiveRepeat, Send, Tcp, TransportKind, Wait,
+    AddressVector, EarlyResponses, Lateness, LossInterval, Message, Mtu, Pending, Place, Probes, QpState,
+    QpType, ReadAgain, Receive, RoundTrip, SelectiveRepeat, Send, Tcp, TransportKind, Wait,
 };
 use serde::{Deserialize, Serialize};
 
@@ -192,9 +192,15 @@ pub struct RcRoce {
     /// Whether its first request was sent again, if it is a READ.
     #[serde(default)]
     pub read_again: ReadAgain,
+    /// The PSN before which all was sent again, if `read_again` says that.
+    #[serde(default)]
+    pub again_end: u32,
     /// Responses that came ahead of a missing one. (Versions before 5 have none.)
     #[serde(default)]
     pub early: Option<EarlyResponses>,
+    /// How often its path loses packets, if it has lost any. (Versions before 5 have none.)
+    #[serde(default)]
+    pub losses: Option<LossInterval>,
     /// What it knows of congestion. (Versions before 5 have none.)
     #[serde(default)]
     pub congestion: Option<Congestion>,

@@ -447,7 +447,21 @@ fn responses_that_no_requester_can_hold_are_refused() {
     fn after(r: &mut Record, more: u32) -> u32 {
         (rc(r).requester.una + more) % (1 << 24)
     }
-    let cases: [(Violation, Spoil); 14] = [
+    fn again(r: &mut Record, end: u32) {
+        (rc(r).read_again, rc(r).again_end) = (record::ReadAgain::All, end);
+    }
+    fn losses(r: &mut Record, since: u32, interval: u32) {
+        rc(r).losses = Some(record::LossInterval { since, interval });
+    }
+    let cases: [(Violation, Spoil); 19] = [
+        (V::Psn, |r| losses(r, 1 << 24, 1)),
+        (V::Losses, |r| losses(r, 5, (1 << 22) + 1)),
+        (V::Psn, |r| again(r, 1 << 24)),
+        (V::Early, |r| {
+            let end = after(r, 100);
+            again(r, end);
+        }),
+        (V::Early, |r| (early(r).extent, early(r).late_at) = (0, Some(7))),
         (V::Psn, |r| early(r).held[0].psn = 1 << 24),
         (V::Early, |r| early(r).held[0].psn = after(r, 0)),
         (V::Early, |r| early(r).held.last_mut().unwrap().psn = after(r, 100)),

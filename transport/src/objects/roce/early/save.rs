@@ -1,10 +1,10 @@
 //! Responses ahead of a missing one, in the record.
 
 use super::{EarlyResponses, Gap, HeldData, HeldResponse, MOST_BYTES, Share};
-use crate::base::time::Instant;
+use crate::base::time::{Instant, NEVER};
 use crate::objects::roce::psn::ahead;
 use crate::objects::roce::reorder::tolerance::{Lateness, Tolerance};
-use crate::save::{Violation, record, to_psn};
+use crate::save::{Violation, deadline, record, to_deadline, to_psn};
 use vrdma_wire::num::{AethMsn, Mtu, Psn};
 use vrdma_wire::roce::Credits;
 
@@ -41,7 +41,7 @@ impl EarlyResponses {
     /// Returns the record of the responses.
     pub(crate) fn save(&self) -> record::EarlyResponses {
         let EarlyResponses { held, memory: _, executed, gap, tolerance, suspect, was_late, has_parts } = self;
-        let Gap { extent, since, asked } = *gap;
+        let Gap { extent, since, asked, is_part, late_at } = *gap;
         let Tolerance { limit, seen, since: period } = *tolerance;
         record::EarlyResponses {
             held: held.iter().map(|(psn, response)| response.save(*psn)).collect(),
@@ -49,6 +49,8 @@ impl EarlyResponses {
             extent,
             since: since.0,
             asked: asked.map(Psn::number),
+            is_part,
+            late_at: deadline(late_at),
             tolerance: limit.save(),
             seen: seen.save(),
             period: period.0,
@@ -86,9 +88,20 @@ impl EarlyResponses {
             }
         }
         debug_assert!(early.memory.bytes <= MOST_BYTES[0], "it has held no more");
+        let late_at = to_deadline(record.late_at)?;
+        // It is about a gap, and about one that was not asked for again.
+        if late_at != NEVER && *extent == 0 {
+            return Err(Violation::Early);
+        }
         let to_psn_of = |psn: Option<u32>| psn.map(to_psn).transpose();
         early.executed = to_psn_of(*executed)?;
-        early.gap = Gap { extent: *extent, since: Instant(*since), asked: to_psn_of(*asked)? };
+        early.gap = Gap {
+            extent: *extent,
+            since: Instant(*since),
+            asked: to_psn_of(*asked)?,
+            is_part: record.is_part,
+            late_at,
+        };
         (early.tolerance, early.suspect) = (tolerance, suspect);
         (early.was_late, early.has_parts) = (record.was_late, record.has_parts);
         // What is held was executed, and is outstanding. So is what was asked for.

@@ -7,9 +7,11 @@ use crate::objects::outstanding::Requests;
 use crate::objects::qp::Qp;
 use crate::objects::roce::congestion::Congestion;
 use crate::objects::roce::early::EarlyResponses;
+use crate::objects::roce::loss_interval::LossInterval;
+use crate::objects::roce::psn::{HALF, ahead};
 use crate::objects::roce::reorder::ReorderBuffer;
 use crate::objects::roce::selective::{ReadAgain, SelectiveRepeat};
-use crate::save::{Violation, deadline, record, to_deadline};
+use crate::save::{Violation, deadline, record, to_deadline, to_psn};
 use core::time::Duration;
 
 impl RcRoce {
@@ -25,7 +27,9 @@ impl RcRoce {
             probes,
             selective,
             read_again,
+            again_end,
             early,
+            losses,
             stays_here: _,
             is_near: _,
             congestion,
@@ -40,7 +44,9 @@ impl RcRoce {
             probes: probes.save(),
             selective: selective.save(),
             read_again: read_again.save(),
+            again_end: again_end.number(),
             early: early.as_deref().map(EarlyResponses::save),
+            losses: losses.as_ref().map(LossInterval::save),
             congestion: congestion.as_deref().map(Congestion::save),
         }))
     }
@@ -65,6 +71,12 @@ impl RcRoce {
         if waits && !first.is_some_and(|first| first.work().row.has_response()) {
             return Err(Violation::Early);
         }
+        let (read_again, again_end) = (ReadAgain::restore(record.read_again), to_psn(record.again_end)?);
+        // It may be behind.
+        if read_again == ReadAgain::All && (ahead(next, una) + 1..HALF).contains(&ahead(again_end, una)) {
+            return Err(Violation::Early);
+        }
+        let has_lost = record.losses.is_some() || record.early.is_some();
         Ok(RcRoce {
             requester,
             responder: ResponderState::restore(&record.responder, qp)?,
@@ -74,11 +86,14 @@ impl RcRoce {
             round_trip: RoundTrip::restore(&record.round_trip)?,
             probes: Probes::restore(&record.probes)?,
             selective: SelectiveRepeat::restore(&record.selective)?,
-            read_again: ReadAgain::restore(record.read_again),
+            read_again,
+            again_end,
             early: early.transpose()?.map(Box::new),
+            losses: record.losses.as_ref().map(LossInterval::restore).transpose()?,
             // This holds until the QP's next turn. A connection without a timeout has a deadline
-            // during a wait for an acknowledge only if its peer is in this process.
-            stays_here: qp.attr().timeout == 0 && deadline != NEVER,
+            // during a wait for an acknowledge only if its peer is in this process, or after a
+            // loss.
+            stays_here: qp.attr().timeout == 0 && deadline != NEVER && !has_lost,
             is_near: false,
             congestion: record.congestion.as_ref().map(Congestion::restore).transpose()?.map(Box::new),
         })

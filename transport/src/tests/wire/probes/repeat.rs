@@ -91,7 +91,12 @@ fn a_lost_response_is_asked_for_with_the_rest_of_its_read_at_other_peers() {
 #[test]
 fn reads_behind_one_that_is_asked_for_again_are_executed_after_it() {
     let mut link = Link::warm();
-    write(&mut link);
+    // The peer is known to hold.
+    let [a, b] = [A, B].map(|host| link.net.hosts[host].end.clone());
+    let first = first_psn(&link);
+    link.net.post(A, 9, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 9000)]));
+    link.run(|sent| sent.from == A && sent.packet.bth.psn == first.add(3) && sent.again == 0);
+    link.net.hosts[A].statuses();
     let start = read_all(&mut link, 100_000);
     let mut lost = 0;
     link.run(|sent| {
@@ -100,8 +105,8 @@ fn reads_behind_one_that_is_asked_for_again_are_executed_after_it() {
         is_lost
     });
     check_read(&mut link, 4);
-    // All responses had left by then. One of the first READ comes again, and all of the others.
-    assert_eq!((lost, link.packets), (1, [4 + 4, 4 * 98 + 1 + 3 * 98]));
+    // One response of the first READ comes again, and all of the READ that was asked for behind it.
+    assert_eq!((lost, link.packets), (1, [4 + 2, 4 * 98 + 1 + 98]));
     // A flag is read before what it says is there.
     let mut net = Net::connected();
     let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
@@ -304,6 +309,49 @@ fn read(net: &mut Net, bytes: u32, late: &[usize], is_asked: bool) {
     net.run();
 }
 
+#[test]
+fn a_response_that_few_others_overtake_is_missed_after_the_time_that_others_were_late() {
+    let mut link = Link::warm();
+    (0..2).for_each(|_| read(&mut link.net, 9000, &[0], true));
+    let [before, probes] = [|c: &Counters| c.retries, |c: &Counters| c.roce_adp_retrans]
+        .map(|of| of(link.net.hosts[A].counters()));
+    // Two come after the lost one, and eight may.
+    let [a, b] = [A, B].map(|host| link.net.hosts[host].end.clone());
+    link.net.post(A, 3, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 9000)]));
+    let (first, start) = (first_psn(&link), link.net.now);
+    let mut lost = 0;
+    link.run(|sent| {
+        let is_lost = sent.from == B && sent.packet.bth.psn == first.add(6) && lost == 0;
+        lost += u64::from(is_lost);
+        is_lost
+    });
+    assert_eq!(link.net.hosts[A].statuses().last(), Some(&(3, Success)));
+    let counters = link.net.hosts[A].counters();
+    assert_eq!((counters.retries, counters.roce_adp_retrans, counters.timeouts), (before + 1, probes, 0));
+    let took = link.net.now.0 - start.0;
+    let most = 4 * DELAY + Duration::from_micros(100);
+    assert!(u128::from(took) < most.as_nanos(), "{took} ns: no probe was awaited");
+}
+
+#[test]
+fn few_reads_are_sent_in_advance_where_responses_are_lost() {
+    const LENGTH: u32 = 8000;
+    let set = |attr: &mut QpAttr| (attr.max_rd_atomic, attr.max_dest_rd_atomic) = (16, 16);
+    let mut link = Link::new(Net::connected_with(set, set));
+    write(&mut link);
+    link.net.hosts[A].statuses();
+    let mut rounds = Vec::new();
+    for _ in 0..6 {
+        let start = read_all(&mut link, LENGTH);
+        let lost = lose_some(&mut link, B, start);
+        check_read(&mut link, BYTES / LENGTH);
+        rounds.push((lost, link.packets[B] - u64::from(BYTES / LENGTH) * 8));
+    }
+    let (lost, again) = rounds[5];
+    assert!(lost >= 9, "{rounds:?}");
+    assert!(again <= 30 * lost, "sent again, of 128 that may be outstanding: {rounds:?}");
+}
+
 /// Returns records of a QP that has sent a packet again alone, of QPs that hold responses, and of
 /// one that answers a part of a READ before the rest.
 pub(crate) fn records() -> [Record; 2] {
@@ -335,4 +383,196 @@ pub(crate) fn records() -> [Record; 2] {
     let part = net.packet(A, Body::Rc(Rc::ReadRequest(reth)), first.add(1));
     net.inject(A, &part, b"");
     [holds, net.hosts[B].engine.save()]
+}
+
+/// Has A post READs of 8 bytes of B, one behind the other, and returns B's answers. All bytes were
+/// old when they were read.
+fn old_answers(net: &mut Net, count: u32) -> Vec<Frame> {
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    b.memory.fill(0, &vec![b'o'; 8 * count as usize]);
+    for id in 0..count {
+        let at = u64::from(id) * 8;
+        net.post(A, id, SendOp::Read { remote: b.remote(at) }, Payload::Sges(&[a.sge(at, 8)]));
+    }
+    net.work(A);
+    net.carry(A, |_, _| true);
+    net.work(B);
+    let answers: Vec<Frame> = net.hosts[B].cable.frames.drain(..).collect();
+    assert_eq!(answers.len(), count as usize);
+    b.memory.fill(0, &vec![b'n'; 8 * count as usize]);
+    answers
+}
+
+/// Checks that no READ has older bytes than one before it, and that all have ended.
+fn in_order(net: &mut Net, count: u32) {
+    assert_eq!(net.hosts[A].statuses(), (0..count).map(|id| (id, Success)).collect::<Vec<_>>());
+    let bytes = net.hosts[A].end.memory.bytes(0, 8 * count as usize);
+    let first = bytes.iter().position(|byte| *byte == b'n').unwrap_or(bytes.len());
+    assert!(bytes[first..].iter().all(|byte| *byte == b'n'), "{:?}", String::from_utf8_lossy(&bytes));
+}
+
+#[test]
+fn old_answers_that_come_after_the_late_one_before_them_are_not_taken() {
+    let set = |attr: &mut QpAttr| (attr.max_rd_atomic, attr.max_dest_rd_atomic) = (16, 16);
+    // All that is old comes before or after what is new, and the first answer among it.
+    for held in 1..5 {
+        for last in held..5 {
+            let mut net = Net::connected_with(set, set);
+            let answers = old_answers(&mut net, 5);
+            (1..held + 1).for_each(|at| net.deliver(B, &answers[at.min(4)]));
+            net.work(A);
+            net.deliver(B, &answers[0]);
+            (held + 1..last + 1).for_each(|at| net.deliver(B, &answers[at.min(4)]));
+            net.run();
+            in_order(&mut net, 5);
+        }
+    }
+}
+
+#[test]
+fn old_answers_that_are_late_within_the_tolerance_are_not_taken() {
+    let set = |attr: &mut QpAttr| (attr.max_rd_atomic, attr.max_dest_rd_atomic) = (16, 16);
+    let mut net = Net::connected_with(set, set);
+    // Up to four responses may overtake one.
+    (0..2).for_each(|_| read(&mut net, 3000, &[0], true));
+    net.hosts[A].statuses();
+    let answers = old_answers(&mut net, 12);
+    (1..7).for_each(|at| net.deliver(B, &answers[at]));
+    net.work(A);
+    assert_eq!(net.hosts[A].cable.frames.len(), 12, "all are asked for again");
+    net.deliver(B, &answers[0]);
+    (3..5).for_each(|at| net.deliver(B, &answers[at]));
+    net.run();
+    in_order(&mut net, 12);
+}
+
+#[test]
+fn old_answers_behind_an_atomic_that_is_sent_again_are_not_taken() {
+    let mut net = Net::connected();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    let add = SendOp::atomic(b.remote(64), Atomic::FetchAdd { add: 5 });
+    net.post(A, 9, add, Payload::Sges(&[a.sge(64, 8)]));
+    b.memory.fill(0, b"old1old2");
+    for id in 0..2 {
+        let at = u64::from(id) * 4;
+        net.post(A, id, SendOp::Read { remote: b.remote(at) }, Payload::Sges(&[a.sge(at, 4)]));
+    }
+    net.work(A);
+    net.carry(A, |_, _| true);
+    net.work(B);
+    let answers: Vec<Frame> = net.hosts[B].cable.frames.drain(..).collect();
+    b.memory.fill(0, b"new1new2");
+    // The local ACK timeout is over, and everything is sent again.
+    net.now = net.now + Duration::from_millis(2);
+    net.work(A);
+    assert_eq!(net.hosts[A].cable.frames.len(), 3);
+    net.deliver(B, &answers[2]);
+    net.carry(A, |_, _| true);
+    net.work(B);
+    net.carry(B, |index, _| index < 2);
+    net.run();
+    net.settle();
+    assert_eq!(net.hosts[A].statuses(), [9, 0, 1].map(|id| (id, Success)));
+    assert_eq!(a.memory.bytes(0, 8), b"new1new2");
+    assert_eq!(b.memory.bytes(64, 8), 5u64.to_ne_bytes());
+}
+
+#[test]
+fn without_a_timeout_a_response_that_is_lost_twice_is_asked_for_when_later_ones_come() {
+    let mut net = Net::connected_with(|attr| attr.timeout = 0, |_| {});
+    let answers = old_answers(&mut net, 3);
+    net.deliver(B, &answers[1]);
+    net.work(A);
+    net.carry(A, |_, _| true);
+    net.work(B);
+    // The first answer gets lost again, and the later ones come soon.
+    net.carry(B, |index, _| index > 0);
+    net.run();
+    net.settle();
+    in_order(&mut net, 3);
+}
+
+/// Has B get these packets of A one after the other, and all its bytes become new before the packet
+/// with this index. Returns B's answers.
+fn renewed_before(net: &mut Net, requests: &[Frame], index: usize) -> Vec<Vec<Frame>> {
+    let mut answer = |(at, request): (usize, &Frame)| {
+        if at == index {
+            net.hosts[B].end.memory.fill(0, &[b'n'; 8000]);
+        }
+        net.deliver(A, request);
+        net.work(B);
+        net.hosts[B].cable.frames.drain(..).collect()
+    };
+    requests.iter().enumerate().map(&mut answer).collect()
+}
+
+#[test]
+fn a_read_that_overtakes_the_repetition_of_the_one_before_it_is_not_taken() {
+    let mut net = Net::connected();
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    b.memory.fill(0, &[b'o'; 8000]);
+    net.post(A, 0, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 3000)]));
+    net.work(A);
+    net.carry(A, |_, _| true);
+    net.work(B);
+    net.carry(B, |index, _| index > 0);
+    net.post(A, 1, SendOp::Read { remote: b.remote(3000) }, Payload::Sges(&[a.sge(3000, 8)]));
+    net.work(A);
+    let requests: Vec<Frame> = net.hosts[A].cable.frames.drain(..).rev().collect();
+    assert_eq!(requests.len(), 2, "the second READ, and a repetition of the first");
+    let answers = renewed_before(&mut net, &requests, 1);
+    answers.iter().flatten().for_each(|answer| net.deliver(B, answer));
+    net.run();
+    net.settle();
+    assert_eq!(net.hosts[A].statuses(), [0, 1].map(|id| (id, Success)));
+    let bytes = a.memory.bytes(0, 3008);
+    assert!(bytes[0] == b'n' && bytes[3000..] == [b'n'; 8], "{}", String::from_utf8_lossy(&bytes[2990..]));
+}
+
+#[test]
+fn a_read_that_overtakes_the_repetition_of_several_before_it_is_not_taken() {
+    let set = |attr: &mut QpAttr| (attr.max_rd_atomic, attr.max_dest_rd_atomic) = (16, 16);
+    let mut net = Net::connected_with(set, set);
+    let answers = old_answers(&mut net, 3);
+    net.hosts[B].end.memory.fill(0, &[b'o'; 32]);
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    net.deliver(B, &answers[1]);
+    net.post(A, 3, SendOp::Read { remote: b.remote(24) }, Payload::Sges(&[a.sge(24, 8)]));
+    net.work(A);
+    let mut requests: Vec<Frame> = net.hosts[A].cable.frames.drain(..).collect();
+    assert_eq!(requests.len(), 4);
+    requests.rotate_right(1);
+    let answers = renewed_before(&mut net, &requests, 1);
+    answers.iter().flatten().for_each(|answer| net.deliver(B, answer));
+    net.run();
+    net.settle();
+    in_order(&mut net, 4);
+    assert_eq!(a.memory.bytes(0, 32), [b'n'; 32]);
+}
+
+#[test]
+fn without_a_timeout_what_was_dropped_because_of_a_loss_is_asked_for_again() {
+    let mut net = Net::connected_with(|attr| attr.timeout = 0, |_| {});
+    let answers = old_answers(&mut net, 3);
+    net.deliver(B, &answers[1]);
+    net.work(A);
+    net.carry(A, |_, _| true);
+    net.work(B);
+    // New answers are in another order.
+    let answers: Vec<Frame> = net.hosts[B].cable.frames.drain(..).collect();
+    [0, 2, 1].iter().for_each(|&at| net.deliver(B, &answers[at]));
+    net.run();
+    net.settle();
+    in_order(&mut net, 3);
+    // On a path that is known to lose packets, the last response may be lost, too.
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    net.post(A, 7, SendOp::Read { remote: b.remote(0) }, Payload::Sges(&[a.sge(0, 8)]));
+    net.work(A);
+    net.carry(A, |_, _| true);
+    net.work(B);
+    net.carry(B, |_, _| false);
+    net.run();
+    net.settle();
+    assert_eq!(net.hosts[A].statuses().last(), Some(&(7, Success)));
+    assert_eq!(net.hosts[A].counters().timeouts, 0);
 }
