@@ -1,4 +1,4 @@
-//! Parameters of DCQCN, the congestion control of RoCEv2.
+//! Parameters of DCQCN, the congestion control of RoCEv2, and of a sender that watches delays.
 //!
 //! Source: Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015. Names are
 //! those of mlx5's parameters, which operators know.
@@ -39,6 +39,9 @@ pub struct Dcqcn {
     pub np_min_time_between_cnps: Duration,
     /// Differentiated services code point of notifications, 0 to 63 (RFC 2474).
     pub np_cnp_dscp: u8,
+    /// The longest round-trip time of a path without congestion. A longer one slows a QP down whose
+    /// path has no switch that marks. `None`: round-trip times mean nothing.
+    pub rp_delay_target: Option<Duration>,
 }
 
 /// Returns a rate of so many megabits a second in bytes a second.
@@ -64,6 +67,7 @@ impl Default for Dcqcn {
             rp_rate_reduce_monitor_period: Duration::from_micros(50),
             np_min_time_between_cnps: Duration::from_micros(50),
             np_cnp_dscp: 48,
+            rp_delay_target: None,
         }
     }
 }
@@ -84,6 +88,7 @@ impl Dcqcn {
             && (1..=1000).contains(&self.rp_threshold)
             && self.rp_byte_reset >= 1000
             && self.np_cnp_dscp < 64
+            && self.rp_delay_target.is_none_or(|time| (Self::SHORTEST..=Self::LONGEST).contains(&time))
     }
 
     /// The lowest rate that a parameter may be: 1 Mb/s.
@@ -104,7 +109,7 @@ mod tests {
     fn the_defaults_are_valid_and_impossible_values_are_not() {
         let good = Dcqcn::default();
         assert!(good.is_valid());
-        let spoil: [fn(&mut Dcqcn); 10] = [
+        let spoil: [fn(&mut Dcqcn); 11] = [
             |it| it.rp_min_rate = 0,
             |it| it.rp_min_rate = it.rp_max_rate + 1,
             |it| it.rp_max_rate = u64::MAX,
@@ -115,6 +120,7 @@ mod tests {
             |it| it.rp_initial_alpha_value = DCQCN_UNIT + 1,
             |it| it.rp_threshold = 0,
             |it| it.np_cnp_dscp = 64,
+            |it| it.rp_delay_target = Some(Duration::ZERO),
         ];
         for (which, spoil) in spoil.iter().enumerate() {
             let mut bad = good;

@@ -186,6 +186,8 @@ Counters {
     np_cnp_sent,
     /// Congestion notifications received that lowered the rate of a QP, or kept it low.
     rp_cnp_handled,
+    /// Round-trip times beyond the target that lowered the rate of a QP, or kept it low.
+    rp_delay_handled,
     /// Congestion notifications received and ignored: not of the peer, for a service without
     /// congestion control, or congestion control is off.
     rp_cnp_ignored,

@@ -275,7 +275,7 @@ pub fn run(seed: u64, mut rng: Rng, plan: &Plan, replace: Option<Rng>, verbose: 
     let mut notified = 0;
     for guest in 0..world.guests.len() {
         let counters = world.counters(guest);
-        notified += counters.rp_cnp_handled;
+        notified += counters.rp_cnp_handled + counters.rp_delay_handled;
         let of_windows = [counters.binds, counters.invalidations, counters.peer_invalidations];
         windows.iter_mut().zip(of_windows).for_each(|(sum, count)| *sum += count);
         let counts: Vec<u64> = counters.iter().map(|(_, count)| count).collect();

@@ -149,7 +149,7 @@ pub struct Keys {
     /// delay_us=N,rate=BYTES,queue=BYTES,ecn_min=BYTES,ecn_max=BYTES,seed=N,dir=rx|tx|both
     #[arg(long, value_name = "KEY=VALUE,...")]
     pub faults: Option<FaultsConfig>,
-    /// Congestion control of RoCE: mode=dcqcn|off and the parameters of docs/congestion.md
+    /// Congestion control of RoCE: mode=dcqcn|delay|off and the parameters of docs/congestion.md
     #[arg(long, value_name = "KEY=VALUE,...", value_parser = congestion)]
     pub congestion: Option<Congestion>,
     /// Whose TCP iWARP uses: own (over the uplink) or kernel (the host's) [default: own]

@@ -366,6 +366,7 @@ impl Congestion {
             ("congestion.rp_time_reset", self.rp_time_reset),
             ("congestion.rp_dce_tcp_rtt", self.rp_dce_tcp_rtt),
             ("congestion.rp_rate_reduce_monitor_period", self.rp_rate_reduce_monitor_period),
+            ("congestion.rp_delay_target", self.rp_delay_target),
         ] {
             within(key, time, times.clone())?;
         }

@@ -14,6 +14,8 @@ pub enum CongestionMode {
     /// Packets say that their ends understand marks of switches. Marks slow the sender down.
     #[default]
     Dcqcn,
+    /// As before. Where no switch marks, long round-trip times slow the sender down.
+    Delay,
     /// They do not react, and packets have the marks that guests ask for.
     Off,
 }
@@ -47,6 +49,9 @@ pub struct Congestion {
     pub rp_initial_alpha_value: u16,
     /// Shortest time between two decreases in microseconds.
     pub rp_rate_reduce_monitor_period: u64,
+    /// Round-trip time beyond which the path counts as congested, in microseconds, with `mode =
+    /// "delay"`.
+    pub rp_delay_target: u64,
     /// Shortest time between two notifications of a queue pair in microseconds.
     pub np_min_time_between_cnps: u64,
     /// DSCP of notifications.
@@ -70,6 +75,7 @@ impl Default for Congestion {
             rp_dce_tcp_rtt: micros(usual.rp_dce_tcp_rtt),
             rp_initial_alpha_value: usual.rp_initial_alpha_value,
             rp_rate_reduce_monitor_period: micros(usual.rp_rate_reduce_monitor_period),
+            rp_delay_target: 500,
             np_min_time_between_cnps: micros(usual.np_min_time_between_cnps),
             np_cnp_dscp: usual.np_cnp_dscp,
         }
@@ -102,6 +108,8 @@ impl Congestion {
             rp_rate_reduce_monitor_period: Duration::from_micros(self.rp_rate_reduce_monitor_period),
             np_min_time_between_cnps: Duration::from_micros(self.np_min_time_between_cnps),
             np_cnp_dscp: self.np_cnp_dscp,
+            rp_delay_target: (self.mode == CongestionMode::Delay)
+                .then(|| Duration::from_micros(self.rp_delay_target)),
         })
     }
 }
@@ -122,6 +130,9 @@ mod tests {
         }
         let fixed = Congestion { rp_max_rate: 25_000, ..usual.clone() };
         assert_eq!(fixed.parameters(10).unwrap().rp_max_rate, 25_000 * MEGABIT);
+        let delay = Congestion { mode: CongestionMode::Delay, ..usual.clone() }.parameters(100_000);
+        let target = Some(Duration::from_micros(500));
+        assert_eq!(delay, Some(Dcqcn { rp_delay_target: target, ..Dcqcn::default() }));
         assert_eq!(Congestion { mode: CongestionMode::Off, ..usual }.parameters(10_000), None);
     }
 }

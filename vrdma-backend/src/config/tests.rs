@@ -727,6 +727,9 @@ fn congestion_control_is_on_and_its_keys_are_named() {
     let with = |text: &str| load(&["--guest", GUEST, "--congestion", text]);
     assert!(load(&["--guest", GUEST]).unwrap().congestion.parameters(1000).is_some());
     assert!(with("mode=off").unwrap().congestion.parameters(1000).is_none());
+    let target = |text| with(text).unwrap().congestion.parameters(1000).unwrap().rp_delay_target;
+    assert_eq!(target("rp_delay_target=90"), None);
+    assert_eq!(target("mode=delay,rp_delay_target=90"), Some(Duration::from_micros(90)));
     let config = with("rp_min_rate=100,np-cnp-dscp=46").unwrap().congestion;
     assert_eq!((config.rp_min_rate, config.np_cnp_dscp, config.mode), (100, 46, CongestionMode::Dcqcn));
     for (text, message) in [
@@ -734,6 +737,7 @@ fn congestion_control_is_on_and_its_keys_are_named() {
         ("rp_min_rat=7", "there is no key rp_min_rat: did you mean rp_min_rate?"),
         ("rp_min_rate=0", "congestion.rp_min_rate = 0: give a number from 1 to 1600000"),
         ("rp_max_rate=9", "congestion.rp_min_rate = 10: it is higher than rp_max_rate, 9"),
+        ("rp_delay_target=0", "congestion.rp_delay_target = 0: give a number from 1 to 1000000"),
         ("np_cnp_dscp=64", "congestion.np_cnp_dscp = 64: give a number from 0 to 63"),
     ] {
         let error = format!("{:#}", with(text).unwrap_err());

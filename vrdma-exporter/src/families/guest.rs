@@ -185,9 +185,9 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "guest_congestion_signs",
         help: "Signs of congestion on the paths of the guest's connections, by sign.",
-        cause: "`marked`, `notification_sent`: the path to the guest is congested. `notified`: that from \
-                the guest is, and it was slowed down. `ignored`: not of the peer, or congestion control is \
-                off.",
+        cause: "`marked`, `notification_sent`: the path to the guest is congested. `notified`, \
+                `delayed`: that from the guest is, and it was slowed down. `ignored`: not of the peer, or \
+                congestion control is off.",
         kind: Kind::Counter,
         quantity: Quantity::Count("signs"),
         scope: Scope::Guest,
@@ -196,6 +196,7 @@ pub const FAMILIES: &[Family] = &[
             Row { values: &["marked"], sources: &["transport.np_ecn_marked_roce_packets"] },
             Row { values: &["notification_sent"], sources: &["transport.np_cnp_sent"] },
             Row { values: &["notified"], sources: &["transport.rp_cnp_handled"] },
+            Row { values: &["delayed"], sources: &["transport.rp_delay_handled"] },
             Row { values: &["ignored"], sources: &["transport.rp_cnp_ignored"] },
         ],
     },

@@ -1,7 +1,7 @@
 //! What a QP knows of congestion on the path to its peer, in both directions. Pure state.
 //!
 //! As a receiver it owes notifications for marked packets: DCQCN's notification point. As a sender
-//! it has a rate: the [`ReactionPoint`].
+//! it has a rate: the [`ReactionPoint`]. Notifications lower it, or long round-trip times.
 
 mod save;
 
@@ -9,14 +9,20 @@ use crate::base::dcqcn::Dcqcn;
 use crate::base::time::Instant;
 use crate::objects::qp::Direction;
 use crate::objects::roce::reaction_point::ReactionPoint;
+use core::time::Duration;
 
-/// The state of a QP that got a marked packet or a notification. Most QPs never do.
+/// A path from which a notification came in this time has a switch that marks.
+const MARKING: Duration = Duration::from_secs(1);
+
+/// The state of a QP that met congestion. Most QPs never do.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub(crate) struct Congestion {
     /// Whether a notification is to be sent.
     cnp_due: bool,
     /// When the last notification became due.
     last_cnp: Option<Instant>,
+    /// When the last notification came.
+    notified_at: Option<Instant>,
     /// Its rate, if it has one.
     pub(crate) point: Option<ReactionPoint>,
     /// The direction that used the rate last.
@@ -39,10 +45,32 @@ impl Congestion {
 
     /// Takes a notification. `through` is the number of bytes that got through to the peer so far.
     pub(crate) fn notified(&mut self, now: Instant, through: u64, parameters: &Dcqcn) {
-        match &mut self.point {
-            Some(point) => point.notified(now, through, parameters),
-            None => self.point = Some(ReactionPoint::new(now, through, parameters)),
+        self.notified_at = Some(now);
+        self.rate(now, through, parameters).notified(now, through, parameters);
+    }
+
+    /// Takes a round-trip time beyond the target, in which `carried` bytes a second got through at
+    /// most. `through` is the number of bytes that got through to the peer so far.
+    ///
+    /// Returns whether the time counts. It does not if notifications come: marks of a switch tell
+    /// more.
+    pub(crate) fn delayed(
+        &mut self,
+        now: Instant,
+        round_trip: Duration,
+        (carried, through): (u64, u64),
+        parameters: &Dcqcn,
+    ) -> bool {
+        if self.notified_at.is_some_and(|last| now < last + MARKING) {
+            return false;
         }
+        self.rate(now, through, parameters).delayed(now, round_trip, carried, parameters);
+        true
+    }
+
+    /// Returns the rate. A QP without one gets that of the link.
+    fn rate(&mut self, now: Instant, through: u64, parameters: &Dcqcn) -> &mut ReactionPoint {
+        self.point.get_or_insert_with(|| ReactionPoint::new(now, through, parameters))
     }
 
     /// Whether a notification is to be sent.

@@ -5,8 +5,9 @@
 //! comes, and when the QP has a turn. The rate is then that of an implementation with real timers
 //! (`tests.rs` has one). A QP that does nothing costs nothing.
 //!
-//! Source: Zhu et al., SIGCOMM 2015, 3 and figure 7. One rule is added: [`ReactionPoint::notified`]
-//! says it.
+//! Source: Zhu et al., SIGCOMM 2015, 3 and figure 7. Two rules are added, and
+//! [`ReactionPoint::notified`] says one. The other is that long round-trip times lower a rate, too
+//! ([`ReactionPoint::delayed`]).
 
 #[cfg(test)]
 mod tests;
@@ -74,14 +75,14 @@ pub(crate) struct ReactionPoint {
 }
 
 impl ReactionPoint {
-    /// Makes the state of a QP at its first notification. The QP had the rate of the link.
+    /// Makes the state of a QP with the rate of the link, at the first sign of congestion.
     pub(crate) fn new(now: Instant, through: u64, parameters: &Dcqcn) -> ReactionPoint {
-        let mut point = ReactionPoint {
+        ReactionPoint {
             current: parameters.rp_max_rate,
             target: parameters.rp_max_rate,
             alpha: to_alpha(parameters.rp_initial_alpha_value),
             alpha_since: now,
-            fell_at: now,
+            fell_at: Instant(0),
             timer_since: now,
             timer_steps: 0,
             bytes: 0,
@@ -90,9 +91,7 @@ impl ReactionPoint {
             delivered: 0,
             measured_at: now,
             through,
-        };
-        point.fall(now, parameters);
-        point
+        }
     }
 
     /// Takes a notification. `through` is the number of bytes that got through to the peer so far,
@@ -112,6 +111,32 @@ impl ReactionPoint {
         if now >= self.fell_at + parameters.rp_rate_reduce_monitor_period {
             self.fall(now, parameters);
         }
+    }
+
+    /// Takes a round-trip time beyond the target. The path carried at most `carried` bytes a second
+    /// meanwhile.
+    ///
+    /// The rate falls to that. It then falls by four fifths of the part by which the time is too
+    /// long, at most by half. A further time lowers the rate only if the effect of this one may be
+    /// seen in it.
+    ///
+    /// Source: Mittal et al., TIMELY, SIGCOMM 2015, algorithm 1, above the upper threshold.
+    pub(crate) fn delayed(&mut self, now: Instant, round_trip: Duration, carried: u64, parameters: &Dcqcn) {
+        let target = parameters.rp_delay_target.unwrap_or(round_trip);
+        self.advance(now, parameters);
+        let before = now.0.saturating_sub(round_trip.as_nanos() as u64);
+        if before < self.fell_at.0 || round_trip <= target {
+            return;
+        }
+        let nanos = |time: Duration| time.as_nanos() as u64;
+        self.target = self.current.min(carried.max(parameters.rp_min_rate));
+        let excess = u128::from(nanos(round_trip) - nanos(target));
+        let by = u128::from(self.target) * excess * 4 / (5 * round_trip.as_nanos());
+        let by = (by as u64).min(self.target / 2);
+        self.current = (self.target - by).max(parameters.rp_min_rate);
+        self.target = self.target.max(self.current);
+        (self.fell_at, self.timer_since) = (now, now);
+        (self.timer_steps, self.byte_steps, self.bytes) = (0, 0, 0);
     }
 
     /// Measures how much gets through to the peer.
@@ -140,6 +165,11 @@ impl ReactionPoint {
         self.alpha = ((stays + grows) / u64::from(DCQCN_UNIT)) as u32;
         (self.alpha_since, self.fell_at, self.timer_since) = (now, now, now);
         (self.timer_steps, self.byte_steps, self.bytes) = (0, 0, 0);
+    }
+
+    /// Has the rate not grow until now, apart from what it has grown when it was last evaluated.
+    pub(crate) fn hold(&mut self, now: Instant) {
+        self.timer_since = self.timer_since.max(now);
     }
 
     /// Evaluates the timers that have expired by now.

@@ -53,6 +53,9 @@ pub(crate) struct RequesterState {
     acknowledged: u16,
     /// Packets since the last one that requested an acknowledge.
     pub(crate) since_ack_req: u8,
+    /// Whether nothing was answered since it began, or since it was idle. What the path carries is
+    /// not known then.
+    pub(crate) is_new: bool,
     /// Whether the packets from `una` on were already retransmitted, because of a NAK or a gap in
     /// the responses.
     pub(crate) retransmitted: bool,
@@ -84,6 +87,9 @@ const WINDOW: u16 = 512;
 const USUAL_WINDOW: u16 = 128;
 /// The narrowest window.
 const MIN_WINDOW: u16 = 4;
+/// Most bytes that are sent in the first round trip. It is half of the usual window at an MTU of
+/// 4096.
+const FIRST: u32 = 256 << 10;
 /// Packets of a long message after which one requests an acknowledge. The last packet of each
 /// message always does.
 const ACK_REQ_EVERY: u8 = 32;
@@ -101,6 +107,7 @@ impl RequesterState {
             window: USUAL_WINDOW,
             acknowledged: 0,
             since_ack_req: 0,
+            is_new: true,
             retransmitted: false,
             limit: None,
             carried: 0,
@@ -109,7 +116,7 @@ impl RequesterState {
 
     /// Sets the PSN of the request at `first`, or of the next request to be posted.
     pub(crate) fn start(&mut self, psn: Psn, first: Option<At>) {
-        (self.base, self.una) = (psn, psn);
+        (self.base, self.una, self.is_new) = (psn, psn, true);
         self.limit = None;
         self.go_back(first);
     }
@@ -159,6 +166,14 @@ impl RequesterState {
     /// Whether the next packet, which stands for `psns` PSNs, has to request an acknowledge.
     pub(crate) fn ack_req_due(&self, psns: u32) -> bool {
         u32::from(self.since_ack_req) + psns >= u32::from(ACK_REQ_EVERY).min(u32::from(self.window / 2))
+    }
+
+    /// Returns the most packets that may be outstanding while nothing is known of the path.
+    ///
+    /// Many senders may begin at the same time. An acknowledge is requested before so many packets
+    /// were sent.
+    pub(crate) fn most_of_first(&self, mtu: Mtu) -> u32 {
+        if self.is_new { (FIRST / mtu.bytes()).max(ACK_REQ_EVERY.into()) } else { u32::MAX }
     }
 
     /// Narrows the window a little after a loss on a path with a queue.

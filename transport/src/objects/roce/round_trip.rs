@@ -3,6 +3,7 @@
 mod save;
 
 use crate::base::time::Instant;
+use crate::objects::roce::psn::ahead;
 use crate::objects::roce::selective::Ahead;
 use core::time::Duration;
 use vrdma_wire::num::{Gid, Psn};
@@ -20,12 +21,35 @@ pub(crate) struct Estimate {
 #[derive(Debug, Default)]
 pub(crate) struct RoundTrip {
     estimate: Option<Estimate>,
-    /// The packet that is timed, and when it was sent. The packet was sent once (Karn's rule).
-    timed: Option<(Psn, Instant)>,
+    /// The packet that is timed. It was sent once (Karn's rule).
+    timed: Option<Timed>,
+    /// The last time, in nanoseconds.
+    last: Option<u32>,
     /// Number of measured times, modulo 256.
     samples: u8,
     /// The shortest time, in nanoseconds. It grows slowly, because the path may have changed.
     least: Option<u32>,
+}
+
+/// A measured round-trip time.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Sample {
+    /// The time until the answer, in nanoseconds.
+    nanos: u32,
+    /// The shorter one of this time and the one before it, if there was one.
+    least: u32,
+    /// The number of packets that were answered in that time, up to the one that was timed.
+    packets: u32,
+}
+
+/// A packet that is timed.
+#[derive(Copy, Clone, Debug)]
+struct Timed {
+    psn: Psn,
+    /// When it was sent.
+    at: Instant,
+    /// The oldest PSN without an answer at that time.
+    una: Psn,
 }
 
 /// What a device knows of its peers on other hosts. New QPs begin with that.
@@ -88,6 +112,21 @@ impl Estimate {
     }
 }
 
+impl Sample {
+    /// Returns the time until the answer, or that of the sample before if it is shorter.
+    ///
+    /// One answer may be late by chance. A queue delays several.
+    pub(crate) fn time(self) -> Duration {
+        Duration::from_nanos(self.least.into())
+    }
+
+    /// Returns the bytes a second that the path carried, for packets of at most `longest` bytes.
+    pub(crate) fn carried(self, longest: u64) -> u64 {
+        // The product of two numbers of 24 bits and one of 30.
+        u64::from(self.packets) * longest * 1_000_000_000 / u64::from(self.nanos)
+    }
+}
+
 impl RoundTrip {
     pub(crate) fn estimate(&self) -> Option<Estimate> {
         self.estimate
@@ -98,11 +137,12 @@ impl RoundTrip {
         self.estimate = self.estimate.or(known);
     }
 
-    /// Records that a packet was sent for the first time, and that the peer is to answer it.
+    /// Records that a packet was sent for the first time, and that the peer is to answer it. `una`
+    /// is the oldest PSN without an answer.
     #[inline]
-    pub(crate) fn sent(&mut self, psn: Psn, now: Instant) {
+    pub(crate) fn sent(&mut self, psn: Psn, una: Psn, now: Instant) {
         if self.timed.is_none() {
-            self.timed = Some((psn, now));
+            self.timed = Some(Timed { psn, at: now, una });
         }
     }
 
@@ -114,18 +154,19 @@ impl RoundTrip {
 
     /// Records that one packet was sent again.
     pub(crate) fn sent_again(&mut self, psn: Psn) {
-        self.timed = self.timed.filter(|timed| timed.0 != psn);
+        self.timed = self.timed.filter(|timed| timed.psn != psn);
     }
 
-    /// Records that all PSNs before `una` were answered. Returns whether a time was measured.
+    /// Records that all PSNs before `una` were answered. Returns the time that was measured, if one
+    /// was.
     #[inline]
-    pub(crate) fn answered(&mut self, una: Psn, now: Instant) -> bool {
-        let Some((psn, at)) = self.timed else { return false };
-        if una.distance(psn) <= 0 {
-            return false;
+    pub(crate) fn answered(&mut self, una: Psn, now: Instant) -> Option<Sample> {
+        let timed = self.timed?;
+        if una.distance(timed.psn) <= 0 {
+            return None;
         }
         self.timed = None;
-        let sample = now.0.saturating_sub(at.0).clamp(1, u32::MAX.into()) as u32;
+        let sample = now.0.saturating_sub(timed.at.0).clamp(1, u32::MAX.into()) as u32;
         match &mut self.estimate {
             Some(estimate) => estimate.take(sample),
             none => *none = Some(Estimate::first(sample)),
@@ -133,7 +174,14 @@ impl RoundTrip {
         self.samples = self.samples.wrapping_add(1);
         let least = self.least.map_or(sample, |least| least.saturating_add(least / LEAST_GROWS + 1));
         self.least = Some(least.min(sample));
-        true
+        let least_of_two = self.last.map_or(sample, |last| last.min(sample));
+        self.last = Some(sample);
+        Some(Sample { nanos: sample, least: least_of_two, packets: ahead(timed.psn, timed.una) + 1 })
+    }
+
+    /// Whether the packet that is timed takes longer than this already.
+    pub(crate) fn takes_longer(&self, than: Duration, now: Instant) -> bool {
+        self.timed.is_some_and(|timed| now > timed.at + than)
     }
 
     /// Returns the estimate after a time was measured, if the device is to know it.
@@ -213,7 +261,7 @@ mod tests {
         assert_eq!(round_trip.probe_timeout(), UNKNOWN);
         let mut now = 0;
         let mut answer = |round_trip: &mut RoundTrip, took| {
-            round_trip.sent(psn(7), Instant(now));
+            round_trip.sent(psn(7), psn(0), Instant(now));
             now += took;
             round_trip.answered(psn(8), Instant(now));
         };
@@ -235,23 +283,24 @@ mod tests {
     #[test]
     fn one_packet_is_timed_and_none_once_something_was_sent_again() {
         let mut round_trip = RoundTrip::default();
-        round_trip.sent(psn(0xff_ffff), Instant(0));
-        round_trip.sent(psn(5), Instant(100));
-        assert!(!round_trip.answered(psn(0xff_ffff), Instant(200)), "it is not answered");
+        round_trip.sent(psn(0xff_ffff), psn(0), Instant(0));
+        round_trip.sent(psn(5), psn(0), Instant(100));
+        assert_eq!(round_trip.answered(psn(0xff_ffff), Instant(200)), None, "it is not answered");
         assert!(round_trip.timed.is_some());
         round_trip.answered(psn(0), Instant(300));
         assert_eq!(round_trip.estimate, Some(Estimate::first(300)));
-        round_trip.sent(psn(6), Instant(400));
+        round_trip.sent(psn(6), psn(0), Instant(400));
         round_trip.all_sent_again();
         round_trip.answered(psn(7), Instant(9000));
         assert_eq!(round_trip.estimate, Some(Estimate::first(300)));
-        round_trip.sent(psn(8), Instant(9000));
+        round_trip.sent(psn(8), psn(5), Instant(9000));
         round_trip.sent_again(psn(7));
-        assert!(round_trip.answered(psn(9), Instant(9300)), "another packet was sent again");
+        let sample = Sample { nanos: 300, least: 300, packets: 4 };
+        assert_eq!(round_trip.answered(psn(9), Instant(9300)), Some(sample), "another was sent again");
         assert_eq!(round_trip.estimate.unwrap().srtt, 300);
-        round_trip.sent(psn(9), Instant(9300));
+        round_trip.sent(psn(9), psn(0), Instant(9300));
         round_trip.sent_again(psn(9));
-        assert!(!round_trip.answered(psn(10), Instant(99_999)));
+        assert_eq!(round_trip.answered(psn(10), Instant(99_999)), None);
     }
 
     #[test]
@@ -259,7 +308,7 @@ mod tests {
         let mut round_trip = RoundTrip::default();
         let mut answer = |took: u64, count: u32| {
             for _ in 0..count {
-                round_trip.sent(psn(7), Instant(0));
+                round_trip.sent(psn(7), psn(0), Instant(0));
                 round_trip.answered(psn(8), Instant(took));
             }
             round_trip.is_queued()
@@ -276,7 +325,7 @@ mod tests {
     fn the_longest_time_is_kept() {
         let mut round_trip = RoundTrip::default();
         for _ in 0..3 {
-            round_trip.sent(psn(1), Instant(0));
+            round_trip.sent(psn(1), psn(0), Instant(0));
             round_trip.answered(psn(2), Instant(u64::MAX));
         }
         assert_eq!(round_trip.estimate.unwrap().srtt, u32::MAX);
@@ -310,12 +359,12 @@ mod tests {
         round_trip.begin_with(Some(Estimate::first(8000)));
         round_trip.begin_with(Some(Estimate::first(1)));
         assert_eq!(round_trip.estimate, Some(Estimate::first(8000)));
-        round_trip.sent(psn(1), Instant(0));
-        assert!(round_trip.answered(psn(2), Instant(16_000)));
+        round_trip.sent(psn(1), psn(0), Instant(0));
+        assert!(round_trip.answered(psn(2), Instant(16_000)).is_some());
         assert_eq!(round_trip.report(), Some(Estimate { srtt: 9000, variation: 5000 }));
         for n in 1..600 {
-            round_trip.sent(psn(1), Instant(0));
-            assert!(round_trip.answered(psn(2), Instant(16_000)));
+            round_trip.sent(psn(1), psn(0), Instant(0));
+            assert!(round_trip.answered(psn(2), Instant(16_000)).is_some());
             assert_eq!(round_trip.report().is_some(), n % u32::from(REPORT_EVERY) == 0, "{n}");
         }
     }

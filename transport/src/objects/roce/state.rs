@@ -51,6 +51,9 @@ pub(crate) struct RcRoce {
     pub(crate) congestion: Option<Box<Congestion>>,
 }
 
+/// After this time without requests, nothing is known of the queues on the path.
+const IDLE: Duration = Duration::from_millis(1);
+
 impl RcRoce {
     /// Makes the state for a QP whose attributes are set.
     pub(crate) fn new(qp: &Qp) -> RcRoce {
@@ -126,6 +129,25 @@ impl RcRoce {
     pub(crate) fn go_back_behind_first(&mut self, work: &Work<'_>, mtu: Mtu, after: Option<At>) {
         self.requester.go_back_behind_first(work, mtu, after);
         self.round_trip.all_sent_again();
+    }
+
+    /// Returns the most request packets, and the most responses, that may be outstanding now.
+    ///
+    /// After losses that depends on their number. `is_controlled` tells that there is congestion
+    /// control. A connection that begins, or goes on after an idle time, then fills no queue in its
+    /// first round trip.
+    pub(crate) fn most_outstanding(&mut self, now: Instant, mtu: Mtu, is_controlled: bool) -> (u32, u32) {
+        let RcRoce { requester: state, probes, selective, losses, is_near, .. } = self;
+        let first = if is_controlled && !*is_near {
+            state.is_new |= state.next() == state.una && now > probes.no_progress_since() + IDLE;
+            state.most_of_first(mtu)
+        } else {
+            u32::MAX
+        };
+        let Some(losses) = losses else { return (first, first) };
+        losses.refresh(state.una);
+        let requests = losses.most_requests(state.una, selective.ahead);
+        (requests.min(first), losses.most_responses(state.una).min(first))
     }
 
     /// Whether the packet with a PSN was sent again behind a READ that is executed again, so that

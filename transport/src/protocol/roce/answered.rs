@@ -20,7 +20,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
     /// Records that `count` more PSNs were answered. The answer covers all before `covered`.
     pub(super) fn progressed(&mut self, now: Instant, count: u32, covered: Psn) {
         let state = &mut self.conn.requester;
-        state.retransmitted = false;
+        (state.retransmitted, state.is_new) = (false, false);
         state.widen(count);
         self.qp.requester.refresh_retries();
         self.qp.requester.wait = Wait::No;

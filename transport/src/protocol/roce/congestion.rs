@@ -10,10 +10,12 @@ use crate::message::ctx::QpCtx;
 use crate::message::outlet::{PacketOutlet, Pieces};
 use crate::objects::qp::{Direction, Qp};
 use crate::objects::roce::packet::{OVERHEAD, base_header};
+use crate::objects::roce::round_trip::{Estimate, RoundTrip, Sample};
 use crate::objects::roce::state::RcRoce;
 use crate::protocol::allowance::Allowance;
 use crate::protocol::roce::qp::RoceQp;
 use crate::verbs::completion::Sink;
+use core::time::Duration;
 use vrdma_wire::num::Psn;
 use vrdma_wire::roce::{Body, Bth, Packet, Path};
 
@@ -34,7 +36,7 @@ pub(crate) enum Pace {
 }
 
 /// The time between two turns from which on a peer is asked for an acknowledge in each.
-const SLOW: core::time::Duration = core::time::Duration::from_millis(1);
+const SLOW: Duration = Duration::from_millis(1);
 const _: () = assert!(SLOW.as_nanos() < SLOW_CHECK.as_nanos());
 
 /// Returns the path of packets that carry data. Switches may mark them if congestion control is on.
@@ -59,20 +61,42 @@ pub(super) fn answer_path(schedule: &Schedule, path: Path) -> Path {
 pub(crate) fn notified<R: Region, S: Sink>(ctx: QpCtx<'_, R, S>, now: Instant, packet: &Packet) {
     let has_rate = ctx.qp.transport == TransportKind::Roce && ctx.qp.service().is_reliable();
     let is_of_peer = ctx.qp.is_path_of_peer(&packet.path) && ctx.qp.is_receiving();
-    let parameters = ctx.schedule.dcqcn.filter(|_| has_rate && is_of_peer);
-    let Some(parameters) = parameters else {
+    if ctx.schedule.dcqcn.is_none() || !has_rate || !is_of_peer {
         ctx.counters.rp_cnp_ignored += 1;
         return;
-    };
+    }
     let qp = ctx.roce();
-    if qp.conn.is_near {
+    let parameters = parameters_of(qp.schedule.dcqcn.as_ref(), &qp.conn.round_trip);
+    let Some(parameters) = parameters.filter(|_| !qp.conn.is_near) else {
         qp.counters.rp_cnp_ignored += 1;
         return;
-    }
+    };
     qp.counters.rp_cnp_handled += 1;
-    // A peer that READs asks for more when its data have come.
-    let through = qp.conn.requester.carried.wrapping_add(qp.conn.responder.asked);
+    let through = through(qp.conn);
     qp.conn.congestion.get_or_insert_default().notified(now, through, &parameters);
+}
+
+/// Returns the bytes of frames that got through to the peer, modulo 2 to the power of 64.
+fn through(conn: &RcRoce) -> u64 {
+    // A peer that READs asks for more when its data have come.
+    conn.requester.carried.wrapping_add(conn.responder.asked)
+}
+
+/// Returns the parameters of a QP.
+///
+/// If round-trip times count, a rate grows once in a round trip at most. What it grew before shows
+/// only then. It grows by a thousandth of the link's rate, so that many QPs that share a slow link
+/// fill its queue slowly.
+fn parameters_of(parameters: Option<&Dcqcn>, round_trip: &RoundTrip) -> Option<Dcqcn> {
+    let mut parameters = *parameters?;
+    if parameters.rp_delay_target.is_some() {
+        let srtt = round_trip.estimate().map_or(Duration::ZERO, Estimate::srtt);
+        parameters.rp_time_reset = parameters.rp_time_reset.max(srtt);
+        let part = |of: u64| (parameters.rp_max_rate / of).max(Dcqcn::LOWEST_RATE / 10);
+        parameters.rp_ai_rate = parameters.rp_ai_rate.min(part(1000));
+        parameters.rp_hai_rate = parameters.rp_hai_rate.min(part(100));
+    }
+    Some(parameters)
 }
 
 /// Returns what the rate of a QP means for its turn, if it is a reliable connection on RoCE.
@@ -96,14 +120,19 @@ fn pace_of(
     now: Instant,
     direction: Direction,
 ) -> Pace {
+    let parameters = parameters_of(parameters, &conn.round_trip);
     let Some(congestion) = &mut conn.congestion else { return Pace::Free };
-    let Some(parameters) = parameters else {
+    let Some(parameters) = &parameters else {
         // Congestion control was switched off.
         conn.congestion = None;
         return Pace::Free;
     };
     let (cnp_is_due, was_last) = (congestion.cnp_is_due(), congestion.last == Some(direction));
     let Some(point) = &mut congestion.point else { return Pace::Free };
+    // While the path is congested already, the rate does not grow.
+    if parameters.rp_delay_target.is_some_and(|target| conn.round_trip.takes_longer(target, now)) {
+        point.hold(now);
+    }
     point.advance(now, parameters);
     if point.is_over(parameters) {
         congestion.point = None;
@@ -143,10 +172,12 @@ pub(crate) fn paced<R: Region, S>(ctx: &mut QpCtx<'_, R, S>, now: Instant, direc
     if ctx.qp.transport != TransportKind::Roce || bytes == 0 {
         return;
     }
-    let Some(congestion) = ctx.conn.rc_roce().congestion.as_deref_mut() else { return };
+    let RcRoce { congestion, round_trip, .. } = ctx.conn.rc_roce();
+    let Some(congestion) = congestion.as_deref_mut() else { return };
     congestion.last = Some(direction);
-    if let (Some(point), Some(parameters)) = (&mut congestion.point, &ctx.schedule.dcqcn) {
-        point.sent(now, bytes, parameters);
+    let Some(point) = &mut congestion.point else { return };
+    if let Some(parameters) = parameters_of(ctx.schedule.dcqcn.as_ref(), round_trip) {
+        point.sent(now, bytes, &parameters);
     }
 }
 
@@ -171,6 +202,26 @@ pub(crate) fn marked<R: Region, S: Sink>(ctx: QpCtx<'_, R, S>, now: Instant, pac
 }
 
 impl<R: Region, S: Sink> RoceQp<'_, R, S> {
+    /// Takes a measured round-trip time.
+    pub(super) fn round_trip_took(&mut self, now: Instant, sample: Sample) {
+        let target = self.schedule.dcqcn.as_ref().and_then(|it| it.rp_delay_target);
+        if target.is_some_and(|target| sample.time() > target) {
+            self.was_delayed(now, sample);
+        }
+    }
+
+    /// Lowers the rate of the QP, because a round trip took too long.
+    #[cold]
+    fn was_delayed(&mut self, now: Instant, sample: Sample) {
+        let parameters = parameters_of(self.schedule.dcqcn.as_ref(), &self.conn.round_trip);
+        let Some(parameters) = parameters.filter(|_| !self.conn.is_near) else { return };
+        let longest = u64::from(self.qp.path_mtu.bytes()) + OVERHEAD;
+        let (carried, through) = (sample.carried(longest), through(self.conn));
+        let congestion = self.conn.congestion.get_or_insert_default();
+        self.counters.rp_delay_handled +=
+            u64::from(congestion.delayed(now, sample.time(), (carried, through), &parameters));
+    }
+
     /// Sends the notification that is due, if there is one (IBTA annex A17.9.3).
     pub(super) fn send_notification(&mut self, allowance: &mut Allowance, outlet: &mut impl PacketOutlet<R>) {
         let Some(congestion) = self.conn.congestion.as_deref_mut() else { return };

@@ -140,14 +140,18 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let roce = &mut *self.conn;
         roce.left = None;
         let una = roce.requester.una;
-        let is_measured = roce.round_trip.answered(una, now);
-        if is_measured && let Some(estimate) = roce.round_trip.report() {
-            self.peers.took(self.qp.dgid, estimate);
+        let sample = roce.round_trip.answered(una, now);
+        if let Some(sample) = sample {
+            if let Some(estimate) = roce.round_trip.report() {
+                self.peers.took(self.qp.dgid, estimate);
+            }
+            self.round_trip_took(now, sample);
         }
+        let roce = &mut *self.conn;
         let ahead = roce.selective.ahead;
         let shown = roce.selective.answered(covered);
         self.tell_device(ahead);
-        let may_be_earlier = self.conn.probes.answered(now, una, is_measured);
+        let may_be_earlier = self.conn.probes.answered(now, una, sample.is_some());
         if una == self.qp.requester.psn {
             self.conn.probes.at = NEVER;
             return self.set_deadline(None);

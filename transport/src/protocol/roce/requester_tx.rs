@@ -101,13 +101,10 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
         let path = data_path(self.schedule, qp.path(self.mac, self.marks));
         let mtu = qp.path_mtu;
-        let RcRoce { requester: state, round_trip, probes, selective, losses, is_near, .. } = self.conn;
+        let is_controlled = self.schedule.dcqcn.is_some();
+        let (most_requests, most_responses) = self.conn.most_outstanding(allowance.now, mtu, is_controlled);
+        let RcRoce { requester: state, round_trip, probes, is_near, .. } = self.conn;
         let is_near = *is_near;
-        if let Some(losses) = losses {
-            losses.refresh(state.una);
-        }
-        let most_responses = losses.map_or(u32::MAX, |losses| losses.most_responses(state.una));
-        let most_requests = losses.map_or(u32::MAX, |of| of.most_requests(state.una, selective.ahead));
         while let Some(at) = state.cursor.at {
             let (send, payload) = requests.send_at(at, send_scratch);
             let work = send.work();
@@ -159,7 +156,7 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 let is_answered = psn == qp.requester.psn && (ack_req || work.row.has_response()) && !is_near;
                 // Behind READs, the answer waits for their data.
                 if is_answered && (state.reads == 0 || probes.has_backed_off()) {
-                    round_trip.sent(psn, allowance.now);
+                    round_trip.sent(psn, state.una, allowance.now);
                 }
                 state.packet_sent(&work, slice.psns, psns, requests.send_after(at));
                 let next = state.next();

@@ -20,6 +20,12 @@ pub struct RoundTrip {
     pub timed: Option<u32>,
     /// When that packet was sent, on the caller's clock.
     pub timed_at: Option<u64>,
+    /// The oldest PSN without an answer when that packet was sent.
+    #[serde(default)]
+    pub timed_una: Option<u32>,
+    /// The last time, in nanoseconds.
+    #[serde(default)]
+    pub last: Option<u32>,
     /// Number of measured times, modulo 256.
     pub samples: u8,
     /// The shortest time, in nanoseconds.

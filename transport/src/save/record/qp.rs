@@ -213,6 +213,9 @@ pub struct Congestion {
     pub cnp_due: bool,
     /// When the last notification became due, in nanoseconds.
     pub last_cnp: Option<u64>,
+    /// When the last notification came, in nanoseconds.
+    #[serde(default)]
+    pub notified_at: Option<u64>,
     /// Its rate, if it has one.
     pub rate: Option<Rate>,
 }
@@ -311,6 +314,9 @@ pub struct RcRequester {
     pub acknowledged: u16,
     /// Packets since the last one that asked for an acknowledge.
     pub unasked: u8,
+    /// Whether nothing was answered since it began, or since it was idle.
+    #[serde(default)]
+    pub is_new: bool,
     /// Whether the packets from the oldest PSN on were already retransmitted, because of a NAK or a
     /// gap in the responses.
     pub went_back: bool,

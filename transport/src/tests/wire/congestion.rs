@@ -550,3 +550,109 @@ fn a_mark_counts_on_a_packet_that_waits_behind_another() {
     let counters = net.hosts[B].counters();
     assert_eq!((counters.np_ecn_marked_roce_packets, counters.np_cnp_sent), (1, 1));
 }
+
+/// Has host A write, and the answer take this many microseconds.
+fn write_and_wait(net: &mut Net, micros: u64) {
+    let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+    net.post(A, 1, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 50_000)]));
+    net.work(A);
+    net.carry(A, |_, _| true);
+    net.now = net.now + Duration::from_micros(micros);
+    net.run();
+    assert_eq!(net.hosts[A].statuses(), [(1, Success)]);
+}
+
+fn by_delay() -> Dcqcn {
+    Dcqcn { rp_delay_target: Some(Duration::from_micros(500)), ..Dcqcn::default() }
+}
+
+#[test]
+fn round_trips_that_take_too_long_lower_the_rate_and_one_late_answer_does_not() {
+    let mut net = controlled();
+    let slow = |net: &Net| (rate(net, A).is_some(), net.hosts[A].counters().rp_delay_handled);
+    for micros in [100, 900, 900, 900] {
+        write_and_wait(&mut net, micros);
+    }
+    assert_eq!(slow(&net), (false, 0), "round-trip times do not count");
+    net.hosts[A].engine.set_congestion(Some(by_delay())).unwrap();
+    for micros in [100, 900, 100, 900, 490] {
+        write_and_wait(&mut net, micros);
+    }
+    assert_eq!(slow(&net), (false, 0), "no two were too long, one after the other");
+    write_and_wait(&mut net, 900);
+    write_and_wait(&mut net, 900);
+    assert_eq!(slow(&net), (true, 1));
+    // 50 packets in 900 us are at most 62 MB a second.
+    assert!((20_000_000..62_000_000).contains(&rate(&net, A).unwrap()), "{:?}", rate(&net, A));
+    assert_eq!(rate(&net, B), None);
+}
+
+#[test]
+fn the_first_answer_of_a_connection_counts_by_itself() {
+    let mut net = controlled();
+    net.hosts[A].engine.set_congestion(Some(by_delay())).unwrap();
+    write_and_wait(&mut net, 900);
+    assert_eq!(net.hosts[A].counters().rp_delay_handled, 1);
+}
+
+#[test]
+fn delays_do_not_count_where_a_switch_marks() {
+    let mut net = controlled();
+    net.hosts[A].engine.set_congestion(Some(by_delay())).unwrap();
+    notify(&mut net, A, 1);
+    for _ in 0..3 {
+        write_and_wait(&mut net, 900);
+    }
+    assert_eq!(net.hosts[A].counters().rp_delay_handled, 0);
+    net.now = net.now + Duration::from_secs(1);
+    write_and_wait(&mut net, 900);
+    assert_eq!(net.hosts[A].counters().rp_delay_handled, 1);
+}
+
+#[test]
+fn a_rate_does_not_grow_while_an_answer_is_late() {
+    let rates = |is_answered: bool| {
+        let mut net = controlled();
+        net.hosts[A].engine.set_congestion(Some(by_delay())).unwrap();
+        write_and_wait(&mut net, 900);
+        let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+        [0; 2].map(|_| {
+            for id in 0..40 {
+                net.post(A, 2 + id, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 900)]));
+                net.now = net.now + Duration::from_millis(1);
+                if is_answered { net.run() } else { net.work(A) }
+            }
+            rate(&net, A).unwrap()
+        })
+    };
+    let [before, after] = rates(true);
+    assert!(after > before);
+    // The first packet was timed.
+    let [before, after] = rates(false);
+    assert_eq!(after, before);
+}
+
+#[test]
+fn a_connection_sends_little_in_its_first_round_trip_and_after_an_idle_time() {
+    let patient = |attr: &mut QpAttr| (attr.timeout, attr.path_mtu) = (14, Mtu::M4096);
+    for is_on in [true, false] {
+        let mut net = Net::connected_with(patient, patient);
+        for host in &mut net.hosts {
+            host.engine.set_congestion(is_on.then(Dcqcn::default)).unwrap();
+        }
+        let (a, b) = (net.hosts[A].end.clone(), net.hosts[B].end.clone());
+        let mut at_once = |idle: u64| {
+            net.now = net.now + Duration::from_micros(idle);
+            for id in 0..4 {
+                net.post(A, id, write_to(b.remote(0)), Payload::Sges(&[a.sge(0, 100_000)]));
+            }
+            net.work(A);
+            let sent = net.hosts[A].cable.frames.len();
+            net.run();
+            assert_eq!(net.hosts[A].statuses().len(), 4);
+            sent
+        };
+        let limited = if is_on { 64 } else { 100 };
+        assert_eq!([0, 0, 900, 1100, 0].map(&mut at_once), [limited, 100, 100, limited, 100]);
+    }
+}

@@ -8,22 +8,24 @@ use crate::save::{Violation, record, to_deadline};
 impl Congestion {
     /// Returns the record of the state.
     pub(crate) fn save(&self) -> record::Congestion {
-        let Congestion { cnp_due, last_cnp, ref point, last: _ } = *self;
+        let Congestion { cnp_due, last_cnp, notified_at, ref point, last: _ } = *self;
         record::Congestion {
             cnp_due,
             last_cnp: last_cnp.map(|at| at.0),
+            notified_at: notified_at.map(|at| at.0),
             rate: point.as_ref().map(ReactionPoint::save),
         }
     }
 
     /// Restores the state.
     pub(crate) fn restore(record: &record::Congestion) -> Result<Congestion, Violation> {
-        let record::Congestion { cnp_due, last_cnp, ref rate } = *record;
+        let record::Congestion { cnp_due, last_cnp, notified_at, ref rate } = *record;
         if cnp_due && last_cnp.is_none() {
             return Err(Violation::Congestion);
         }
         let point = rate.as_ref().map(ReactionPoint::restore).transpose()?;
-        Ok(Congestion { cnp_due, last_cnp: last_cnp.map(Instant), point, ..Congestion::default() })
+        let [last_cnp, notified_at] = [last_cnp, notified_at].map(|at| at.map(Instant));
+        Ok(Congestion { cnp_due, last_cnp, notified_at, point, last: None })
     }
 }
 

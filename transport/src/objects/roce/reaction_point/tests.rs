@@ -113,6 +113,13 @@ impl Eager {
     }
 }
 
+/// Returns the state of a QP after its first notification.
+fn notified_once(now: u64, parameters: &Dcqcn) -> ReactionPoint {
+    let mut point = ReactionPoint::new(Instant(now), NOTHING, parameters);
+    point.fall(Instant(now), parameters);
+    point
+}
+
 fn random_parameters(rng: &mut Rng) -> Dcqcn {
     let mut parameters = Dcqcn::default();
     if rng.next().is_multiple_of(2) {
@@ -136,7 +143,7 @@ fn the_rate_is_that_of_an_implementation_with_timers_at_each_notification_and_ea
         let mut rng = Rng::new(seed);
         let parameters = random_parameters(&mut rng);
         let mut now = 1 + rng.next() % 1_000_000;
-        let mut lazy = ReactionPoint::new(Instant(now), NOTHING, &parameters);
+        let mut lazy = notified_once(now, &parameters);
         let mut eager = Eager::new(now, parameters);
         let mut through = 0;
         for step in 0..400 {
@@ -175,7 +182,7 @@ fn the_rate_is_that_of_an_implementation_with_timers_at_each_notification_and_ea
 #[test]
 fn a_burst_of_notifications_counts_once_and_no_flood_goes_below_the_lowest_rate() {
     let parameters = Dcqcn::default();
-    let mut point = ReactionPoint::new(Instant(0), NOTHING, &parameters);
+    let mut point = notified_once(0, &parameters);
     assert_eq!(point.rate(), parameters.rp_max_rate / 2);
     for now in 0..49 {
         point.notified(Instant(now * 1000), NOTHING, &parameters);
@@ -205,7 +212,7 @@ fn a_burst_of_notifications_counts_once_and_no_flood_goes_below_the_lowest_rate(
 #[test]
 fn a_rate_recovers_to_that_of_the_link_and_is_forgotten() {
     let parameters = Dcqcn::default();
-    let mut point = ReactionPoint::new(Instant(0), NOTHING, &parameters);
+    let mut point = notified_once(0, &parameters);
     for now in 1..100 {
         point.notified(Instant(now * 60_000), NOTHING, &parameters);
     }
@@ -228,7 +235,7 @@ fn a_rate_recovers_to_that_of_the_link_and_is_forgotten() {
 fn what_is_sent_has_the_rate_and_little_more_at_once() {
     let parameters = Dcqcn::default();
     for notifications in [1, 3, 6, 10, 14] {
-        let mut point = ReactionPoint::new(Instant(0), NOTHING, &parameters);
+        let mut point = notified_once(0, &parameters);
         for it in 1..notifications {
             point.notified(Instant(it * 50_000), NOTHING, &parameters);
         }
@@ -258,7 +265,7 @@ fn what_is_sent_has_the_rate_and_little_more_at_once() {
 #[test]
 fn a_rate_does_not_fall_below_half_of_what_gets_through_and_recovers_to_all_of_it() {
     let parameters = Dcqcn::default();
-    let mut point = ReactionPoint::new(Instant(0), NOTHING, &parameters);
+    let mut point = notified_once(0, &parameters);
     // 4 KB in 10 us get through, which is 3.2 Gb/s, while a queue drains for 2 ms.
     let share = 400_000_000;
     for micros in (50..2000).step_by(50) {
@@ -279,7 +286,7 @@ fn a_rate_does_not_fall_below_half_of_what_gets_through_and_recovers_to_all_of_i
 fn an_odd_state_neither_stops_a_qp_nor_takes_long() {
     let parameters = Dcqcn { rp_byte_reset: 1000, ..Dcqcn::default() };
     let later = Instant(u64::MAX / 2);
-    let mut point = ReactionPoint::new(Instant(0), NOTHING, &parameters);
+    let mut point = notified_once(0, &parameters);
     point = ReactionPoint {
         alpha_since: later,
         fell_at: later,
@@ -303,7 +310,7 @@ fn an_odd_state_neither_stops_a_qp_nor_takes_long() {
 #[test]
 fn a_rate_from_before_the_lowest_rate_was_raised_can_be_saved() {
     let before = Dcqcn { rp_min_rate: Dcqcn::LOWEST_RATE, ..Dcqcn::default() };
-    let mut point = ReactionPoint::new(Instant(0), NOTHING, &before);
+    let mut point = notified_once(0, &before);
     for it in 1..2000 {
         point.notified(Instant(it * 50_000), NOTHING, &before);
     }
@@ -317,7 +324,7 @@ fn a_rate_from_before_the_lowest_rate_was_raised_can_be_saved() {
 fn a_worker_that_is_late_does_not_cost_the_rate() {
     let parameters = Dcqcn::default();
     for notifications in [3, 6, 10] {
-        let mut point = ReactionPoint::new(Instant(0), NOTHING, &parameters);
+        let mut point = notified_once(0, &parameters);
         for it in 1..notifications {
             point.notified(Instant(it * 50_000), NOTHING, &parameters);
         }
@@ -338,4 +345,56 @@ fn a_worker_that_is_late_does_not_cost_the_rate() {
         let least = rate as f64 * (now - begin) as f64 / 1e9 * 0.97;
         assert!(sent as f64 >= least, "{notifications}: {sent} {least}");
     }
+}
+
+/// Parameters of a QP for which round-trip times beyond 500 us count.
+fn by_delay() -> Dcqcn {
+    Dcqcn { rp_delay_target: Some(Duration::from_micros(500)), ..Dcqcn::default() }
+}
+
+#[test]
+fn a_round_trip_that_is_too_long_takes_the_rate_below_what_was_carried_in_it() {
+    let parameters = by_delay();
+    let micros = Duration::from_micros;
+    for (time, carried, expected) in [
+        (10_000, 52_428_800, 52_428_800 / 2),
+        (1000, 1_000_000_000, 600_000_000),
+        (625, 1_000_000_000, 840_000_000),
+        (1000, 10, parameters.rp_min_rate),
+    ] {
+        let mut point = ReactionPoint::new(Instant(7), NOTHING, &parameters);
+        point.delayed(Instant(1_000_000_000), micros(time), carried, &parameters);
+        assert!(point.rate().abs_diff(expected) < 10, "{time} us: {}", point.rate());
+        assert!(point.is_possible());
+    }
+    let mut point = ReactionPoint::new(Instant(7), NOTHING, &parameters);
+    point.delayed(Instant(1_000_000_000), micros(500), 1, &parameters);
+    assert_eq!(point.rate(), parameters.rp_max_rate, "the target is no congestion");
+}
+
+#[test]
+fn a_round_trip_that_began_before_the_rate_fell_lowers_it_no_further() {
+    let parameters = by_delay();
+    let millis = |millis: u64| Instant(millis * 1_000_000);
+    let mut point = ReactionPoint::new(millis(1), NOTHING, &parameters);
+    let mut fall = |now| {
+        let before = point.rate();
+        point.delayed(millis(now), Duration::from_millis(10), 1 << 40, &parameters);
+        point.rate() < before
+    };
+    assert_eq!([100, 101, 109, 110, 115, 120].map(&mut fall), [true, false, false, true, false, true]);
+}
+
+#[test]
+fn no_number_of_long_round_trips_stops_a_qp() {
+    let parameters = by_delay();
+    let mut point = ReactionPoint::new(Instant(1), NOTHING, &parameters);
+    for millis in 1..1000 {
+        point.delayed(Instant(millis * 1_000_000), Duration::from_nanos(u64::MAX), 0, &parameters);
+        point.delayed(Instant(millis * 1_000_000 + 9), Duration::from_micros(600), 0, &parameters);
+        assert!(point.rate() >= parameters.rp_min_rate && point.is_possible());
+    }
+    assert_eq!(point.rate(), parameters.rp_min_rate);
+    point.advance(Instant(60_000_000_000), &parameters);
+    assert!(point.is_over(&parameters), "it recovers");
 }

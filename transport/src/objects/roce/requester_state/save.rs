@@ -23,6 +23,7 @@ impl RequesterState {
             window,
             acknowledged,
             since_ack_req: unasked,
+            is_new,
             retransmitted: went_back,
             limit,
             carried,
@@ -45,6 +46,7 @@ impl RequesterState {
             window,
             acknowledged,
             unasked,
+            is_new,
             went_back,
             limit: limit.map(AethMsn::number),
             carried,
@@ -93,7 +95,7 @@ impl RequesterState {
             sent: record.sent,
             ssn: AethMsn::truncate(ssn.number().wrapping_add(record.cursor)),
         };
-        let record::RcRequester { awaited, window, acknowledged, unasked, went_back, .. } = *record;
+        let record::RcRequester { awaited, window, acknowledged, unasked, is_new, went_back, .. } = *record;
         Ok(RequesterState {
             base,
             ssn,
@@ -104,6 +106,7 @@ impl RequesterState {
             window,
             acknowledged,
             since_ack_req: unasked,
+            is_new,
             retransmitted: went_back,
             limit,
             carried: record.carried,

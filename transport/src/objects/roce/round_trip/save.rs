@@ -1,6 +1,6 @@
 //! Round-trip times in the record.
 
-use super::{Estimate, Known, PEERS, Peers, RoundTrip, place};
+use super::{Estimate, Known, PEERS, Peers, RoundTrip, Timed, place};
 use crate::base::time::NEVER;
 use crate::objects::roce::selective::Ahead;
 use crate::save::{Violation, deadline, record, to_deadline, to_psn};
@@ -21,11 +21,13 @@ impl Estimate {
 impl RoundTrip {
     /// Returns the record of a QP's round-trip time.
     pub(crate) fn save(&self) -> record::RoundTrip {
-        let RoundTrip { estimate, timed, samples, least } = *self;
+        let RoundTrip { estimate, timed, last, samples, least } = *self;
         record::RoundTrip {
             estimate: estimate.map(Estimate::save),
-            timed: timed.map(|(psn, _)| psn.number()),
-            timed_at: timed.and_then(|(_, at)| deadline(at)),
+            timed: timed.map(|timed| timed.psn.number()),
+            timed_at: timed.and_then(|timed| deadline(timed.at)),
+            timed_una: timed.map(|timed| timed.una.number()),
+            last,
             samples,
             least,
         }
@@ -35,12 +37,14 @@ impl RoundTrip {
     pub(crate) fn restore(record: &record::RoundTrip) -> Result<RoundTrip, Violation> {
         let at = to_deadline(record.timed_at)?;
         let timed = record.timed.map(to_psn).transpose()?;
-        if timed.is_some() != (at != NEVER) {
+        let una = record.timed_una.map(to_psn).transpose()?;
+        if timed.is_some() != (at != NEVER) || timed.is_some() != una.is_some() {
             return Err(Violation::Time);
         }
         Ok(RoundTrip {
             estimate: record.estimate.as_ref().map(Estimate::restore),
-            timed: timed.map(|psn| (psn, at)),
+            timed: timed.zip(una).map(|(psn, una)| Timed { psn, at, una }),
+            last: record.last,
             samples: record.samples,
             least: record.least,
         })
