@@ -61,7 +61,8 @@ impl Congestion {
         (carried, through): (u64, u64),
         parameters: &Dcqcn,
     ) -> bool {
-        if self.notified_at.is_some_and(|last| now < last + MARKING) {
+        // A record of another clock may have a later time.
+        if self.notified_at.is_some_and(|last| last <= now && now < last + MARKING) {
             return false;
         }
         self.rate(now, through, parameters).delayed(now, round_trip, carried, parameters);

@@ -122,8 +122,8 @@ impl Sample {
 
     /// Returns the bytes a second that the path carried, for packets of at most `longest` bytes.
     pub(crate) fn carried(self, longest: u64) -> u64 {
-        // The product of two numbers of 24 bits and one of 30.
-        u64::from(self.packets) * longest * 1_000_000_000 / u64::from(self.nanos)
+        let bytes = u128::from(self.packets) * u128::from(longest);
+        u64::try_from(bytes * 1_000_000_000 / u128::from(self.nanos)).unwrap_or(u64::MAX)
     }
 }
 
@@ -301,6 +301,20 @@ mod tests {
         round_trip.sent(psn(9), psn(0), Instant(9300));
         round_trip.sent_again(psn(9));
         assert_eq!(round_trip.answered(psn(10), Instant(99_999)), None);
+    }
+
+    #[test]
+    fn what_was_carried_follows_from_the_packets_before_the_timed_one() {
+        let mut round_trip = RoundTrip::default();
+        let mut carried = |una: u32, took: u64| {
+            round_trip.sent(psn(9), psn(una), Instant(0));
+            let sample = round_trip.answered(psn(10), Instant(took)).unwrap();
+            (sample.time().as_nanos(), sample.carried(4096))
+        };
+        assert_eq!(carried(0, 40_960), (40_960, 1_000_000_000));
+        assert_eq!(carried(9, 4_096_000), (40_960, 1_000_000), "the time before it was shorter");
+        assert_eq!(carried(9, 8_192_000), (4_096_000, 500_000));
+        assert_eq!(carried(10, 1), (1, u64::MAX), "as many as there are PSNs");
     }
 
     #[test]
