@@ -232,6 +232,7 @@ impl Service {
         if let Service::Rc(Some(roce)) = self {
             roce.congestion = None;
             (roce.selective, roce.losses) = (SelectiveRepeat::default(), None);
+            roce.requester.is_new = true;
         }
     }
 

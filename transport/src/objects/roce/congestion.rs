@@ -45,8 +45,13 @@ impl Congestion {
 
     /// Takes a notification. `through` is the number of bytes that got through to the peer so far.
     pub(crate) fn notified(&mut self, now: Instant, through: u64, parameters: &Dcqcn) {
+        let is_first = self.point.is_none();
         self.notified_at = Some(now);
-        self.rate(now, through, parameters).notified(now, through, parameters);
+        let point = self.rate(now, through, parameters);
+        match is_first {
+            true => point.first_notified(now, parameters),
+            false => point.notified(now, through, parameters),
+        }
     }
 
     /// Takes a round-trip time beyond the target, in which `carried` bytes a second got through at
@@ -65,7 +70,7 @@ impl Congestion {
         if self.notified_at.is_some_and(|last| last <= now && now < last + MARKING) {
             return false;
         }
-        self.rate(now, through, parameters).delayed(now, round_trip, carried, parameters);
+        self.rate(now, through, parameters).delayed(now, round_trip, (carried, through), parameters);
         true
     }
 

@@ -82,7 +82,7 @@ impl ReactionPoint {
             target: parameters.rp_max_rate,
             alpha: to_alpha(parameters.rp_initial_alpha_value),
             alpha_since: now,
-            fell_at: Instant(0),
+            fell_at: now,
             timer_since: now,
             timer_steps: 0,
             bytes: 0,
@@ -117,15 +117,20 @@ impl ReactionPoint {
     /// meanwhile.
     ///
     /// The rate falls to that. It then falls by four fifths of the part by which the time is too
-    /// long, at most by half. A further time lowers the rate only if the effect of this one may be
-    /// seen in it.
+    /// long, at most by half. `through` is the number of bytes that got through to the peer so far.
     ///
     /// Source: Mittal et al., TIMELY, SIGCOMM 2015, algorithm 1, above the upper threshold.
-    pub(crate) fn delayed(&mut self, now: Instant, round_trip: Duration, carried: u64, parameters: &Dcqcn) {
+    pub(crate) fn delayed(
+        &mut self,
+        now: Instant,
+        round_trip: Duration,
+        (carried, through): (u64, u64),
+        parameters: &Dcqcn,
+    ) {
         let target = parameters.rp_delay_target.unwrap_or(round_trip);
         self.advance(now, parameters);
-        let before = now.0.saturating_sub(round_trip.as_nanos() as u64);
-        if before < self.fell_at.0 || round_trip <= target {
+        self.measure(now, through);
+        if round_trip <= target {
             return;
         }
         let nanos = |time: Duration| time.as_nanos() as u64;
@@ -150,6 +155,12 @@ impl ReactionPoint {
             self.delivered = u64::try_from(rate).unwrap_or(u64::MAX);
             (self.measured_at, self.through) = (now, through);
         }
+    }
+
+    /// Takes the first notification of a QP.
+    pub(super) fn first_notified(&mut self, now: Instant, parameters: &Dcqcn) {
+        self.advance(now, parameters);
+        self.fall(now, parameters);
     }
 
     fn fall(&mut self, now: Instant, parameters: &Dcqcn) {

@@ -90,6 +90,7 @@ const MIN_WINDOW: u16 = 4;
 /// Most bytes that are sent in the first round trip. It is half of the usual window at an MTU of
 /// 4096.
 const FIRST: u32 = 256 << 10;
+const _: () = assert!(FIRST / 4096 >= ACK_REQ_EVERY as u32);
 /// Packets of a long message after which one requests an acknowledge. The last packet of each
 /// message always does.
 const ACK_REQ_EVERY: u8 = 32;
@@ -173,7 +174,7 @@ impl RequesterState {
     /// Many senders may begin at the same time. An acknowledge is requested before so many packets
     /// were sent.
     pub(crate) fn most_of_first(&self, mtu: Mtu) -> u32 {
-        if self.is_new { (FIRST / mtu.bytes()).max(ACK_REQ_EVERY.into()) } else { u32::MAX }
+        if self.is_new { FIRST / mtu.bytes() } else { u32::MAX }
     }
 
     /// Narrows the window a little after a loss on a path with a queue.

@@ -23,7 +23,7 @@ pub(crate) struct RoundTrip {
     estimate: Option<Estimate>,
     /// The packet that is timed. It was sent once (Karn's rule).
     timed: Option<Timed>,
-    /// The last time, in nanoseconds.
+    /// The last time that tells of the way of requests, in nanoseconds.
     last: Option<u32>,
     /// Number of measured times, modulo 256.
     samples: u8,
@@ -36,8 +36,11 @@ pub(crate) struct RoundTrip {
 pub(crate) struct Sample {
     /// The time until the answer, in nanoseconds.
     nanos: u32,
-    /// The shorter one of this time and the one before it, if there was one.
+    /// The shorter one of this time and the one before it; 0 if there was none, or if the time tells
+    /// nothing of the way of requests.
     least: u32,
+    /// The packet that was timed.
+    psn: Psn,
     /// The number of packets that were answered in that time, up to the one that was timed.
     packets: u32,
 }
@@ -48,8 +51,9 @@ struct Timed {
     psn: Psn,
     /// When it was sent.
     at: Instant,
-    /// The oldest PSN without an answer at that time.
-    una: Psn,
+    /// The oldest PSN without an answer at that time. `None` if the answer waits for data of a READ,
+    /// and so tells nothing of the way of requests.
+    una: Option<Psn>,
 }
 
 /// What a device knows of its peers on other hosts. New QPs begin with that.
@@ -120,9 +124,14 @@ impl Sample {
         Duration::from_nanos(self.least.into())
     }
 
-    /// Returns the bytes a second that the path carried, for packets of at most `longest` bytes.
-    pub(crate) fn carried(self, longest: u64) -> u64 {
-        let bytes = u128::from(self.packets) * u128::from(longest);
+    /// Returns the bytes a second that the path carried at most, for packets of at most `longest`
+    /// bytes. `next` is the next PSN to be sent for the first time.
+    ///
+    /// Packets before the timed one got through in that time. So did about as many as were sent
+    /// after it.
+    pub(crate) fn carried(self, next: Psn, longest: u64) -> u64 {
+        let packets = self.packets.max(ahead(next, self.psn));
+        let bytes = u128::from(packets) * u128::from(longest);
         u64::try_from(bytes * 1_000_000_000 / u128::from(self.nanos)).unwrap_or(u64::MAX)
     }
 }
@@ -138,9 +147,9 @@ impl RoundTrip {
     }
 
     /// Records that a packet was sent for the first time, and that the peer is to answer it. `una`
-    /// is the oldest PSN without an answer.
+    /// is the oldest PSN without an answer, or `None` if the answer waits for data of a READ.
     #[inline]
-    pub(crate) fn sent(&mut self, psn: Psn, una: Psn, now: Instant) {
+    pub(crate) fn sent(&mut self, psn: Psn, una: Option<Psn>, now: Instant) {
         if self.timed.is_none() {
             self.timed = Some(Timed { psn, at: now, una });
         }
@@ -174,14 +183,19 @@ impl RoundTrip {
         self.samples = self.samples.wrapping_add(1);
         let least = self.least.map_or(sample, |least| least.saturating_add(least / LEAST_GROWS + 1));
         self.least = Some(least.min(sample));
-        let least_of_two = self.last.map_or(sample, |last| last.min(sample));
-        self.last = Some(sample);
-        Some(Sample { nanos: sample, least: least_of_two, packets: ahead(timed.psn, timed.una) + 1 })
+        let mut taken = Sample { nanos: sample, least: 0, psn: timed.psn, packets: 0 };
+        if let Some(oldest) = timed.una {
+            taken.least = self.last.map_or(0, |last| last.min(sample));
+            taken.packets = ahead(timed.psn, oldest) + 1;
+            self.last = Some(sample);
+        }
+        Some(taken)
     }
 
-    /// Whether the packet that is timed takes longer than this already.
+    /// Whether the packet that is timed takes longer than this already, unless its answer waits for
+    /// data of a READ.
     pub(crate) fn takes_longer(&self, than: Duration, now: Instant) -> bool {
-        self.timed.is_some_and(|timed| now > timed.at + than)
+        self.timed.is_some_and(|timed| timed.una.is_some() && now > timed.at + than)
     }
 
     /// Returns the estimate after a time was measured, if the device is to know it.
@@ -261,7 +275,7 @@ mod tests {
         assert_eq!(round_trip.probe_timeout(), UNKNOWN);
         let mut now = 0;
         let mut answer = |round_trip: &mut RoundTrip, took| {
-            round_trip.sent(psn(7), psn(0), Instant(now));
+            round_trip.sent(psn(7), Some(psn(0)), Instant(now));
             now += took;
             round_trip.answered(psn(8), Instant(now));
         };
@@ -283,38 +297,40 @@ mod tests {
     #[test]
     fn one_packet_is_timed_and_none_once_something_was_sent_again() {
         let mut round_trip = RoundTrip::default();
-        round_trip.sent(psn(0xff_ffff), psn(0), Instant(0));
-        round_trip.sent(psn(5), psn(0), Instant(100));
+        round_trip.sent(psn(0xff_ffff), Some(psn(0)), Instant(0));
+        round_trip.sent(psn(5), Some(psn(0)), Instant(100));
         assert_eq!(round_trip.answered(psn(0xff_ffff), Instant(200)), None, "it is not answered");
         assert!(round_trip.timed.is_some());
         round_trip.answered(psn(0), Instant(300));
         assert_eq!(round_trip.estimate, Some(Estimate::first(300)));
-        round_trip.sent(psn(6), psn(0), Instant(400));
+        round_trip.sent(psn(6), Some(psn(0)), Instant(400));
         round_trip.all_sent_again();
         round_trip.answered(psn(7), Instant(9000));
         assert_eq!(round_trip.estimate, Some(Estimate::first(300)));
-        round_trip.sent(psn(8), psn(5), Instant(9000));
+        round_trip.sent(psn(8), Some(psn(5)), Instant(9000));
         round_trip.sent_again(psn(7));
-        let sample = Sample { nanos: 300, least: 300, packets: 4 };
+        let sample = Sample { nanos: 300, least: 300, psn: psn(8), packets: 4 };
         assert_eq!(round_trip.answered(psn(9), Instant(9300)), Some(sample), "another was sent again");
         assert_eq!(round_trip.estimate.unwrap().srtt, 300);
-        round_trip.sent(psn(9), psn(0), Instant(9300));
+        round_trip.sent(psn(9), Some(psn(0)), Instant(9300));
         round_trip.sent_again(psn(9));
         assert_eq!(round_trip.answered(psn(10), Instant(99_999)), None);
     }
 
     #[test]
-    fn what_was_carried_follows_from_the_packets_before_the_timed_one() {
+    fn what_was_carried_follows_from_the_packets_before_and_behind_the_timed_one() {
         let mut round_trip = RoundTrip::default();
-        let mut carried = |una: u32, took: u64| {
-            round_trip.sent(psn(9), psn(una), Instant(0));
+        let mut carried = |una: Option<u32>, took: u64, next: u32| {
+            round_trip.sent(psn(9), una.map(psn), Instant(0));
             let sample = round_trip.answered(psn(10), Instant(took)).unwrap();
-            (sample.time().as_nanos(), sample.carried(4096))
+            (sample.time().as_nanos(), sample.carried(psn(next), 4096))
         };
-        assert_eq!(carried(0, 40_960), (40_960, 1_000_000_000));
-        assert_eq!(carried(9, 4_096_000), (40_960, 1_000_000), "the time before it was shorter");
-        assert_eq!(carried(9, 8_192_000), (4_096_000, 500_000));
-        assert_eq!(carried(10, 1), (1, u64::MAX), "as many as there are PSNs");
+        assert_eq!(carried(Some(0), 40_960, 10), (0, 1_000_000_000), "the first time");
+        assert_eq!(carried(Some(9), 4_096_000, 10), (40_960, 1_000_000), "the one before was shorter");
+        assert_eq!(carried(None, 9, 10).0, 0, "it waited for a READ");
+        assert_eq!(carried(Some(9), 8_192_000, 10), (4_096_000, 500_000));
+        assert_eq!(carried(Some(9), 8_192_000, 13), (8_192_000, 2_000_000), "four came behind it");
+        assert_eq!(carried(Some(10), 1, 10), (1, u64::MAX), "as many as there are PSNs");
     }
 
     #[test]
@@ -322,7 +338,7 @@ mod tests {
         let mut round_trip = RoundTrip::default();
         let mut answer = |took: u64, count: u32| {
             for _ in 0..count {
-                round_trip.sent(psn(7), psn(0), Instant(0));
+                round_trip.sent(psn(7), Some(psn(0)), Instant(0));
                 round_trip.answered(psn(8), Instant(took));
             }
             round_trip.is_queued()
@@ -339,7 +355,7 @@ mod tests {
     fn the_longest_time_is_kept() {
         let mut round_trip = RoundTrip::default();
         for _ in 0..3 {
-            round_trip.sent(psn(1), psn(0), Instant(0));
+            round_trip.sent(psn(1), Some(psn(0)), Instant(0));
             round_trip.answered(psn(2), Instant(u64::MAX));
         }
         assert_eq!(round_trip.estimate.unwrap().srtt, u32::MAX);
@@ -373,11 +389,11 @@ mod tests {
         round_trip.begin_with(Some(Estimate::first(8000)));
         round_trip.begin_with(Some(Estimate::first(1)));
         assert_eq!(round_trip.estimate, Some(Estimate::first(8000)));
-        round_trip.sent(psn(1), psn(0), Instant(0));
+        round_trip.sent(psn(1), Some(psn(0)), Instant(0));
         assert!(round_trip.answered(psn(2), Instant(16_000)).is_some());
         assert_eq!(round_trip.report(), Some(Estimate { srtt: 9000, variation: 5000 }));
         for n in 1..600 {
-            round_trip.sent(psn(1), psn(0), Instant(0));
+            round_trip.sent(psn(1), Some(psn(0)), Instant(0));
             assert!(round_trip.answered(psn(2), Instant(16_000)).is_some());
             assert_eq!(round_trip.report().is_some(), n % u32::from(REPORT_EVERY) == 0, "{n}");
         }

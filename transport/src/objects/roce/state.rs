@@ -133,13 +133,18 @@ impl RcRoce {
 
     /// Returns the most request packets, and the most responses, that may be outstanding now.
     ///
-    /// After losses that depends on their number. `is_controlled` tells that there is congestion
-    /// control. A connection that begins, or goes on after an idle time, then fills no queue in its
-    /// first round trip.
-    pub(crate) fn most_outstanding(&mut self, now: Instant, mtu: Mtu, is_controlled: bool) -> (u32, u32) {
-        let RcRoce { requester: state, probes, selective, losses, is_near, .. } = self;
-        let first = if is_controlled && !*is_near {
-            state.is_new |= state.next() == state.una && now > probes.no_progress_since() + IDLE;
+    /// `next` is the next PSN to be sent for the first time. After losses, the result depends on
+    /// their number. `is_controlled` tells that there is congestion control. A connection that
+    /// begins, or goes on after an idle time, then fills no queue in its first round trip.
+    pub(crate) fn most_outstanding(
+        &mut self,
+        (now, next): (Instant, Psn),
+        mtu: Mtu,
+        is_controlled: bool,
+    ) -> (u32, u32) {
+        let RcRoce { requester: state, probes, selective, losses, is_near, stays_here, .. } = self;
+        let first = if is_controlled && !*is_near && !*stays_here {
+            state.is_new |= state.una == next && now > probes.no_progress_since() + IDLE;
             state.most_of_first(mtu)
         } else {
             u32::MAX

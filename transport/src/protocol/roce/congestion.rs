@@ -35,6 +35,9 @@ pub(crate) enum Pace {
     Burst { bytes: u64, is_slow: bool },
 }
 
+/// The longest time between two steps in which a rate grows. One round-trip time may be far too long.
+const LONGEST_STEP: Duration = Duration::from_millis(10);
+
 /// The time between two turns from which on a peer is asked for an acknowledge in each.
 const SLOW: Duration = Duration::from_millis(1);
 const _: () = assert!(SLOW.as_nanos() < SLOW_CHECK.as_nanos());
@@ -84,14 +87,14 @@ fn through(conn: &RcRoce) -> u64 {
 
 /// Returns the parameters of a QP.
 ///
-/// If round-trip times count, a rate grows once in a round trip at most. What it grew before shows
+/// If round-trip times count, the timer lets a rate grow once in a round trip at most. What it grew before shows
 /// only then. It grows by a thousandth of the link's rate, so that many QPs that share a slow link
 /// fill its queue slowly.
 fn parameters_of(parameters: Option<&Dcqcn>, round_trip: &RoundTrip) -> Option<Dcqcn> {
     let mut parameters = *parameters?;
     if parameters.rp_delay_target.is_some() {
         let srtt = round_trip.estimate().map_or(Duration::ZERO, Estimate::srtt);
-        parameters.rp_time_reset = parameters.rp_time_reset.max(srtt);
+        parameters.rp_time_reset = parameters.rp_time_reset.max(srtt.min(LONGEST_STEP));
         let part = |of: u64| (parameters.rp_max_rate / of).max(Dcqcn::LOWEST_RATE / 10);
         parameters.rp_ai_rate = parameters.rp_ai_rate.min(part(1000));
         parameters.rp_hai_rate = parameters.rp_hai_rate.min(part(100));
@@ -120,25 +123,29 @@ fn pace_of(
     now: Instant,
     direction: Direction,
 ) -> Pace {
-    let parameters = parameters_of(parameters, &conn.round_trip);
-    let Some(congestion) = &mut conn.congestion else { return Pace::Free };
-    let Some(parameters) = &parameters else {
+    if parameters.is_none() {
         // Congestion control was switched off.
         conn.congestion = None;
-        return Pace::Free;
-    };
+    }
+    let RcRoce { congestion, requester, responder, probes, round_trip, .. } = conn;
+    let Some(congestion) = congestion else { return Pace::Free };
     let (cnp_is_due, was_last) = (congestion.cnp_is_due(), congestion.last == Some(direction));
     let Some(point) = &mut congestion.point else { return Pace::Free };
-    // While the path is congested already, the rate does not grow.
-    if parameters.rp_delay_target.is_some_and(|target| conn.round_trip.takes_longer(target, now)) {
-        point.hold(now);
+    let Some(parameters) = &parameters_of(parameters, round_trip) else { return Pace::Free };
+    if let Some(target) = parameters.rp_delay_target {
+        let is_outstanding = requester.reads == 0 && requester.next() != requester.una;
+        let is_silent = is_outstanding && now > probes.no_progress_since() + target;
+        // While the path is congested already, the rate does not grow.
+        if is_silent || round_trip.takes_longer(target, now) {
+            point.hold(now);
+        }
     }
     point.advance(now, parameters);
     if point.is_over(parameters) {
         congestion.point = None;
         return Pace::Free;
     }
-    let has_responses = conn.responder.has_data_pending();
+    let has_responses = responder.has_data_pending();
     if direction == Direction::Answers && !has_responses {
         return Pace::Free;
     }
@@ -154,7 +161,7 @@ fn pace_of(
         // Both directions of a QP share its rate by turns.
         None if was_last
             && match direction {
-                Direction::Answers => qp.turn_due && conn.requester.has_unsent(),
+                Direction::Answers => qp.turn_due && requester.has_unsent(),
                 Direction::Requests => qp.answer_due && has_responses,
             } =>
         {
@@ -210,13 +217,24 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         }
     }
 
+    /// Returns the bytes a second that the path carried at most.
+    fn carried(&self, sample: Sample, longest: u64) -> u64 {
+        // A QP that has sent all it had does not show what the path can carry.
+        match self.conn.requester.has_unsent() {
+            true => sample.carried(self.qp.requester.psn, longest),
+            false => u64::MAX,
+        }
+    }
+
     /// Lowers the rate of the QP, because a round trip took too long.
     #[cold]
     fn was_delayed(&mut self, now: Instant, sample: Sample) {
         let parameters = parameters_of(self.schedule.dcqcn.as_ref(), &self.conn.round_trip);
-        let Some(parameters) = parameters.filter(|_| !self.conn.is_near) else { return };
+        let Some(parameters) = parameters.filter(|_| !self.conn.is_near && !self.conn.stays_here) else {
+            return;
+        };
         let longest = u64::from(self.qp.path_mtu.bytes()) + OVERHEAD;
-        let (carried, through) = (sample.carried(longest), through(self.conn));
+        let (carried, through) = (self.carried(sample, longest), through(self.conn));
         let congestion = self.conn.congestion.get_or_insert_default();
         self.counters.rp_delay_handled +=
             u64::from(congestion.delayed(now, sample.time(), (carried, through), &parameters));

@@ -102,7 +102,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
         let path = data_path(self.schedule, qp.path(self.mac, self.marks));
         let mtu = qp.path_mtu;
         let is_controlled = self.schedule.dcqcn.is_some();
-        let (most_requests, most_responses) = self.conn.most_outstanding(allowance.now, mtu, is_controlled);
+        let (most_requests, most_responses) =
+            self.conn.most_outstanding((allowance.now, qp.requester.psn), mtu, is_controlled);
         let RcRoce { requester: state, round_trip, probes, is_near, .. } = self.conn;
         let is_near = *is_near;
         while let Some(at) = state.cursor.at {
@@ -156,7 +157,8 @@ impl<R: Region, S: Sink> RoceQp<'_, R, S> {
                 let is_answered = psn == qp.requester.psn && (ack_req || work.row.has_response()) && !is_near;
                 // Behind READs, the answer waits for their data.
                 if is_answered && (state.reads == 0 || probes.has_backed_off()) {
-                    round_trip.sent(psn, state.una, allowance.now);
+                    let is_alone = state.reads == 0 && !work.row.has_response();
+                    round_trip.sent(psn, is_alone.then_some(state.una), allowance.now);
                 }
                 state.packet_sent(&work, slice.psns, psns, requests.send_after(at));
                 let next = state.next();

@@ -20,7 +20,8 @@ pub struct RoundTrip {
     pub timed: Option<u32>,
     /// When that packet was sent, on the caller's clock.
     pub timed_at: Option<u64>,
-    /// The oldest PSN without an answer when that packet was sent.
+    /// The oldest PSN without an answer when that packet was sent. (None if its answer waits for
+    /// data of a READ.)
     #[serde(default)]
     pub timed_una: Option<u32>,
     /// The last time, in nanoseconds.

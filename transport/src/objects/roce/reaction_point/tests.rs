@@ -363,26 +363,31 @@ fn a_round_trip_that_is_too_long_takes_the_rate_below_what_was_carried_in_it() {
         (1000, 10, parameters.rp_min_rate),
     ] {
         let mut point = ReactionPoint::new(Instant(7), NOTHING, &parameters);
-        point.delayed(Instant(1_000_000_000), micros(time), carried, &parameters);
+        point.delayed(Instant(1_000_000_000), micros(time), (carried, NOTHING), &parameters);
         assert!(point.rate().abs_diff(expected) < 10, "{time} us: {}", point.rate());
         assert!(point.is_possible());
     }
     let mut point = ReactionPoint::new(Instant(7), NOTHING, &parameters);
-    point.delayed(Instant(1_000_000_000), micros(500), 1, &parameters);
+    point.delayed(Instant(1_000_000_000), micros(500), (1, NOTHING), &parameters);
     assert_eq!(point.rate(), parameters.rp_max_rate, "the target is no congestion");
 }
 
 #[test]
-fn a_round_trip_that_began_before_the_rate_fell_lowers_it_no_further() {
+fn a_notification_after_long_round_trips_does_not_raise_the_rate() {
     let parameters = by_delay();
-    let millis = |millis: u64| Instant(millis * 1_000_000);
-    let mut point = ReactionPoint::new(millis(1), NOTHING, &parameters);
-    let mut fall = |now| {
-        let before = point.rate();
-        point.delayed(millis(now), Duration::from_millis(10), 1 << 40, &parameters);
-        point.rate() < before
-    };
-    assert_eq!([100, 101, 109, 110, 115, 120].map(&mut fall), [true, false, false, true, false, true]);
+    let mut point = ReactionPoint::new(Instant(1), NOTHING, &parameters);
+    let (mut through, mut now) = (0, 1_000_000);
+    for bytes in [5_000_000, 300_000] {
+        for _ in 0..200 {
+            (now, through) = (now + 1_000_000, through + bytes);
+            let time = Duration::from_millis(1);
+            point.delayed(Instant(now), time, (1000 * bytes, through), &parameters);
+        }
+    }
+    let before = point.rate();
+    assert!(before <= 300_000_000, "{before}");
+    point.notified(Instant(now + 60_000), through, &parameters);
+    assert!(point.rate() <= before, "{}", point.rate());
 }
 
 #[test]
@@ -390,8 +395,8 @@ fn no_number_of_long_round_trips_stops_a_qp() {
     let parameters = by_delay();
     let mut point = ReactionPoint::new(Instant(1), NOTHING, &parameters);
     for millis in 1..1000 {
-        point.delayed(Instant(millis * 1_000_000), Duration::from_nanos(u64::MAX), 0, &parameters);
-        point.delayed(Instant(millis * 1_000_000 + 9), Duration::from_micros(600), 0, &parameters);
+        point.delayed(Instant(millis * 1_000_000), Duration::from_nanos(u64::MAX), (0, NOTHING), &parameters);
+        point.delayed(Instant(millis * 1_000_000 + 9), Duration::from_micros(600), (0, NOTHING), &parameters);
         assert!(point.rate() >= parameters.rp_min_rate && point.is_possible());
     }
     assert_eq!(point.rate(), parameters.rp_min_rate);

@@ -26,7 +26,7 @@ impl RoundTrip {
             estimate: estimate.map(Estimate::save),
             timed: timed.map(|timed| timed.psn.number()),
             timed_at: timed.and_then(|timed| deadline(timed.at)),
-            timed_una: timed.map(|timed| timed.una.number()),
+            timed_una: timed.and_then(|timed| timed.una).map(|una| una.number()),
             last,
             samples,
             least,
@@ -38,12 +38,12 @@ impl RoundTrip {
         let at = to_deadline(record.timed_at)?;
         let timed = record.timed.map(to_psn).transpose()?;
         let una = record.timed_una.map(to_psn).transpose()?;
-        if timed.is_some() != (at != NEVER) || timed.is_some() != una.is_some() {
+        if timed.is_some() != (at != NEVER) || timed.is_none() && una.is_some() {
             return Err(Violation::Time);
         }
         Ok(RoundTrip {
             estimate: record.estimate.as_ref().map(Estimate::restore),
-            timed: timed.zip(una).map(|(psn, una)| Timed { psn, at, una }),
+            timed: timed.map(|psn| Timed { psn, at, una }),
             last: record.last,
             samples: record.samples,
             least: record.least,
