@@ -23,6 +23,8 @@ struct Bulk {
     /// When each sender begins and ends, in milliseconds.
     senders: Vec<(u64, u64)>,
     queue: Queue,
+    /// Picoseconds that a byte takes on the link of a host to the switch.
+    pace: u64,
     /// Nanoseconds that a frame takes from end to end of an empty network.
     delay: u64,
     /// Bytes of each request, and how many a sender has outstanding.
@@ -159,7 +161,7 @@ impl Sender {
 /// Lets senders send.
 fn run(bulk: &Bulk) -> Seen {
     let count = bulk.senders.len();
-    let faults = Faults { delay: bulk.delay, pace: bulk.queue.pace, ..Faults::default() };
+    let faults = Faults { delay: bulk.delay, pace: bulk.pace, ..Faults::default() };
     let mut world = World::new(7, &vec![1; count + 1], true, faults, false);
     world.replace = bulk.copies.map(Rng::new);
     world.set_congestion(bulk.congestion);
@@ -226,6 +228,7 @@ fn bulk(senders: Vec<(u64, u64)>, copies: Option<u64>) -> Bulk {
     Bulk {
         senders,
         queue: SWITCH,
+        pace: SWITCH.pace,
         delay: 50_000,
         requests: (1 << 20, 4),
         reads: false,
@@ -279,6 +282,31 @@ fn a_sender_that_joins_late_gets_its_share() {
     print("one joins after 10 ms", &seen, 1);
     assert_eq!((seen.dropped(0..30), seen.retried), (0, 0));
     assert!(seen.fairness(20..30) > 0.9 && seen.used(20..30) > 0.85);
+}
+
+/// Returns bulk senders with links of 10 Gb/s to a port of 1 Gb/s, with a round trip of 50 us.
+fn slow_port(count: usize, ms: u64) -> Bulk {
+    Bulk {
+        queue: Queue { pace: 8000, room: 262_144, ecn_min: 30_000, ecn_max: 120_000 },
+        pace: 800,
+        delay: 25_000,
+        requests: (65_536, 4),
+        congestion: Some(Dcqcn { rp_max_rate: 1_250_000_000, ..Dcqcn::default() }),
+        ..bulk(vec![(0, ms); count], None)
+    }
+}
+
+#[test]
+fn many_senders_share_a_slow_port() {
+    for count in [1, 2, 4, 8, 16, 32, 64] {
+        let seen = run(&slow_port(count, 500));
+        let (later, of) = (100..500, seen.switch.len());
+        println!(
+            "{count} senders: used {:.3}, fairness {:.3}, longest wait {} us, {} dropped later, {} first, {} notifications, {} retries",
+            seen.used(later.clone()), seen.fairness(later.clone()), seen.longest(later.clone()), seen.dropped(later.clone()),
+            seen.dropped(0..of) - seen.dropped(later.clone()), seen.notified, seen.retried
+        );
+    }
 }
 
 #[test]
@@ -353,7 +381,7 @@ fn senders_that_watch_delays_keep_the_queue_short_of_a_switch_that_does_not_mark
     for (count, pace, ms) in [(2, 80, 40), (8, 80, 40), (32, 80, 40), (8, 800, 100), (32, 8000, 2000)] {
         let queue = unmarked(pace);
         let (senders, congestion) = (vec![(0, ms); count], Some(by_delay(queue)));
-        let seen = run(&Bulk { queue, congestion, ..bulk(senders, None) });
+        let seen = run(&Bulk { queue, pace, congestion, ..bulk(senders, None) });
         let ms = ms as usize;
         print(&format!("{count} senders, delays, {} Mb/s", 8_000_000 / pace), &seen, ms / 10);
         assert_eq!((seen.dropped(0..ms), seen.notified), (0, 0));
@@ -369,7 +397,7 @@ fn a_sender_that_joins_those_that_watch_delays_gets_its_share() {
     let mut senders = vec![(0, 150); 4];
     senders.push((50, 150));
     let queue = unmarked(800);
-    let seen = run(&Bulk { queue, congestion: Some(by_delay(queue)), ..bulk(senders, Some(3)) });
+    let seen = run(&Bulk { queue, pace: queue.pace, congestion: Some(by_delay(queue)), ..bulk(senders, Some(3)) });
     print("one joins after 50 ms, delays", &seen, 10);
     assert_eq!((seen.dropped(0..150), seen.retried), (0, 0));
     assert!(seen.fairness(100..150) > 0.9 && seen.used(100..150) > 0.85);

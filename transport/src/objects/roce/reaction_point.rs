@@ -28,11 +28,34 @@ const BURST: Duration = Duration::from_micros(16);
 /// The shortest time in which it is measured how much gets through.
 const SAMPLE: Duration = Duration::from_micros(200);
 
-/// If nothing gets through for so long, nothing does.
+/// The least number of bytes by which it is measured. Peers acknowledge many packets at once, which
+/// would make a few look like a high rate.
+const SAMPLE_BYTES: u64 = 128 << 10;
+
+/// After this time it is measured, however few bytes got through.
 const LONGEST_SAMPLE: Duration = Duration::from_millis(10);
 
-/// Packets that a QP sends at once, however low its rate is.
+/// Packets that a QP may save up, however low its rate is. It sends them at once if they take no
+/// longer than [`SLOW_BURST`], and one at a time if each takes that long.
 const LEAST_BURST: u64 = 4;
+
+/// The time for which a slow QP sends at once. A queue of a slow port has no room for four packets
+/// of each QP.
+const SLOW_BURST: Duration = Duration::from_micros(250);
+
+/// A period of alpha is no shorter than the time in which this number of frames gets through. There
+/// is at most one notification for each frame.
+const ALPHA_FRAMES: u64 = 4;
+
+/// The longest period of alpha that the number of frames makes.
+const LONGEST_PERIOD: Duration = Duration::from_millis(10);
+
+/// A step of additive increase is at most this part of the target rate. A step of 40 Mb/s would
+/// double the rate of a QP whose share is that.
+const ADDITIVE_PART: u64 = 64;
+
+/// A step of hyper increase is at most this part of the target rate.
+const HYPER_PART: u64 = 8;
 
 /// Bytes of a long frame.
 const USUAL_FRAME: u64 = 4200;
@@ -142,11 +165,11 @@ impl ReactionPoint {
     /// Measures how much gets through to the peer.
     fn measure(&mut self, now: Instant, through: u64) {
         let time = now.0.saturating_sub(self.measured_at.0);
-        // Peers acknowledge many packets at once, so what was measured lasts until more is known.
-        let is_known = through != self.through || time >= LONGEST_SAMPLE.as_nanos() as u64;
+        let bytes = through.wrapping_sub(self.through);
+        // What was measured lasts until more is known.
+        let is_known = bytes >= SAMPLE_BYTES || time >= LONGEST_SAMPLE.as_nanos() as u64;
         if is_known && time >= SAMPLE.as_nanos() as u64 {
-            let bytes = u128::from(through.wrapping_sub(self.through));
-            let rate = bytes * 1_000_000_000 / u128::from(time);
+            let rate = u128::from(bytes) * 1_000_000_000 / u128::from(time);
             self.delivered = u64::try_from(rate).unwrap_or(u64::MAX);
             (self.measured_at, self.through) = (now, through);
         }
@@ -179,7 +202,8 @@ impl ReactionPoint {
             *time = now.min(*time);
         }
         self.next_at = self.next_at.min(now + LONGEST_WAIT);
-        let periods = take_periods(&mut self.alpha_since, now, parameters.rp_dce_tcp_rtt);
+        let period = self.alpha_period(parameters);
+        let periods = take_periods(&mut self.alpha_since, now, period);
         if periods > 0 {
             let stays = power(to_alpha(parameters.rp_dce_tcp_g), periods);
             self.alpha = times(self.alpha, stays);
@@ -191,6 +215,13 @@ impl ReactionPoint {
         // A changed parameter may have lowered the limit.
         self.current = self.current.min(parameters.rp_max_rate);
         self.target = self.target.min(parameters.rp_max_rate);
+    }
+
+    /// Returns the period of alpha. It changes only at a notification.
+    fn alpha_period(&self, parameters: &Dcqcn) -> Duration {
+        let frames = (ALPHA_FRAMES * USUAL_FRAME * 1_000_000_000).checked_div(self.delivered);
+        let time = frames.map_or(Duration::ZERO, Duration::from_nanos).min(LONGEST_PERIOD);
+        parameters.rp_dce_tcp_rtt.max(time)
     }
 
     /// Lets the rate grow by this many steps of the timer.
@@ -205,9 +236,9 @@ impl ReactionPoint {
             let end = before.saturating_add(periods).min(to);
             end.saturating_sub(from.max(before))
         };
-        self.grow(of(before, recovering), 0, parameters);
-        self.grow(of(recovering, additive), parameters.rp_ai_rate, parameters);
-        self.grow(of(additive.max(recovering), u64::MAX), parameters.rp_hai_rate, parameters);
+        self.grow(of(before, recovering), Increase::NONE, parameters);
+        self.grow(of(recovering, additive), Increase::additive(parameters), parameters);
+        self.grow(of(additive.max(recovering), u64::MAX), Increase::hyper(parameters), parameters);
     }
 
     /// Records that the QP has sent this many bytes, in a turn at `now`.
@@ -225,18 +256,23 @@ impl ReactionPoint {
             self.byte_steps = self.byte_steps.saturating_add(1);
             let (more, less) = (self.timer_steps.max(self.byte_steps), self.timer_steps.min(self.byte_steps));
             let by = match () {
-                () if more < threshold => 0,
-                () if less > threshold => parameters.rp_hai_rate,
-                () => parameters.rp_ai_rate,
+                () if more < threshold => Increase::NONE,
+                () if less > threshold => Increase::hyper(parameters),
+                () => Increase::additive(parameters),
             };
             self.grow(1, by, parameters);
         }
     }
 
-    /// Lets the rate grow by steps. In each, the target grows by `by`, and half of what the rate
-    /// lacks is made up for.
-    fn grow(&mut self, steps: u64, by: u64, parameters: &Dcqcn) {
-        let most = parameters.rp_max_rate;
+    /// Lets the rate grow by steps. In each, the target grows, and half of what the rate lacks is
+    /// made up for.
+    fn grow(&mut self, mut steps: u64, increase: Increase, parameters: &Dcqcn) {
+        let (most, by) = (parameters.rp_max_rate, increase.by);
+        // There are at most some hundred of these steps: the target grows by a part of itself.
+        while steps > 0 && self.target / increase.part < by && self.target < most {
+            self.approach(1, (self.target / increase.part).min(most - self.target));
+            steps -= 1;
+        }
         let left = most.saturating_sub(self.target);
         let whole = left.checked_div(by).unwrap_or(0).min(steps);
         self.approach(whole, by);
@@ -279,8 +315,9 @@ impl ReactionPoint {
 
     /// Returns how many bytes the QP may send in a turn, in packets of at most `longest` bytes.
     pub(crate) fn burst(&self, longest: u64) -> u64 {
-        let saved_up = u128::from(self.current) * BURST.as_nanos() / 1_000_000_000;
-        (saved_up as u64).max(LEAST_BURST * longest)
+        let bytes_in =
+            |time: Duration| (u128::from(self.current) * time.as_nanos() / 1_000_000_000) as u64;
+        bytes_in(BURST).max(bytes_in(SLOW_BURST).clamp(longest, LEAST_BURST * longest))
     }
 
     /// Returns the time that a number of bytes takes at the rate.
@@ -292,6 +329,28 @@ impl ReactionPoint {
     /// Returns the rate in bytes a second, as it was when it was evaluated last.
     pub(crate) fn rate(&self) -> u64 {
         self.current
+    }
+}
+
+/// By how much a target rate grows in a step.
+#[derive(Copy, Clone)]
+struct Increase {
+    /// Bytes a second.
+    by: u64,
+    /// A step is no more than one divided by this of the target rate.
+    part: u64,
+}
+
+impl Increase {
+    /// A step of fast recovery.
+    const NONE: Increase = Increase { by: 0, part: 1 };
+
+    fn additive(parameters: &Dcqcn) -> Increase {
+        Increase { by: parameters.rp_ai_rate, part: ADDITIVE_PART }
+    }
+
+    fn hyper(parameters: &Dcqcn) -> Increase {
+        Increase { by: parameters.rp_hai_rate, part: HYPER_PART }
     }
 }
 

